@@ -9,7 +9,7 @@ type Actor string
 const (
 	// ActorAgent is the agent of the event's thread.
 	ActorAgent Actor = "agent"
-	// ActorServer is the runtime itself, carrying on by its own law.
+	// ActorServer is the runtime itself.
 	ActorServer Actor = "server"
 )
 

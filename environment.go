@@ -177,7 +177,7 @@ func fill[T int64 | float64](at *T, value T) {
 	}
 }
 
-// number spells a limit without an exponent.
+// number formats a limit without an exponent.
 func number(v float64) string {
 	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", v), "0"), ".")
 }

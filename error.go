@@ -5,13 +5,13 @@ import "errors"
 // Errors that callers are expected to test for with errors.Is. door/error.go is
 // the one table that turns them into replies.
 var (
-	// ErrNotFound: there is no such thing, or not for you.
+	// ErrNotFound: it does not exist, or the caller may not see it.
 	ErrNotFound = errors.New("not found")
 	// ErrInvalid: the request can never be right as it stands.
 	ErrInvalid = errors.New("invalid")
 	// ErrTooLarge: a body or a field is over its limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrConflict: the request is sound but not now, or not twice.
+	// ErrConflict: the request is valid, but not in this state, or not a second time.
 	ErrConflict = errors.New("conflict")
 	// ErrTerminated: the session has ended and takes no more.
 	ErrTerminated = errors.New("session is terminated")
@@ -23,13 +23,12 @@ var (
 	ErrDamaged = errors.New("log is damaged")
 	// ErrNewerLog: only a newer program can fold the session's log; nothing was changed.
 	ErrNewerLog = errors.New("log needs a newer program")
-	// ErrFull: there is no room on the disk; nothing was changed.
+	// ErrFull: the disk is full; nothing was changed.
 	ErrFull = errors.New("no space left")
 	// ErrUnavailable: the database, or where blobs are, cannot be reached now;
 	// nothing was changed.
 	ErrUnavailable = errors.New("storage unavailable")
-	// ErrBehind: a follower fell out of what is kept for the live; it returns
-	// with its cursor.
+	// ErrBehind: a follower fell behind the ring buffer; it comes back with its cursor.
 	ErrBehind = errors.New("follower fell behind")
 	// ErrClosing: the server is shutting down.
 	ErrClosing = errors.New("server is shutting down")

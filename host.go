@@ -17,7 +17,7 @@ type Host struct {
 	ports []uint16
 }
 
-// MaxHost bounds the spelling of a host.
+// MaxHost bounds the length of a host.
 const MaxHost = len("https://*.") + maxAuthority + len("/")
 
 // The ports that a host has which names none.
@@ -28,7 +28,7 @@ const (
 
 // ParseHost reads example.com, *.example.com, 192.0.2.1 or [2001:db8::1], with a
 // :port after it or https:// before it if only one port is meant. Without either
-// the ports are 443 and 80. Names of other alphabets are spelled in punycode.
+// the ports are 443 and 80. Names of other alphabets are written in punycode.
 func ParseHost(s string) (Host, error) {
 	h, err := parseHost(s)
 	if err != nil {
@@ -63,7 +63,7 @@ func parseHost(s string) (Host, error) {
 	return h, nil
 }
 
-// Covers reports whether a host and port are meant. The host is spelled as in a
+// Covers reports whether a host and port are meant. The host is written as in a
 // request that was understood: in lower case, without a trailing dot or brackets.
 func (h Host) Covers(host string, port uint16) bool {
 	if !slices.Contains(h.ports, port) {

@@ -13,7 +13,7 @@ import (
 type (
 	// SessionID names one session for ever.
 	SessionID string
-	// ThreadID names one agent's line of events inside a session.
+	// ThreadID names one agent's thread of events inside a session.
 	ThreadID string
 	// EventID is the public name of an event; a prompt keeps its own from the
 	// moment it is queued.
@@ -22,7 +22,7 @@ type (
 	TurnID string
 	// OpID names one side effect: equal ids mean the same effect.
 	OpID string
-	// SnapshotID names one point of a workspace line.
+	// SnapshotID names one snapshot of a workspace.
 	SnapshotID string
 )
 
@@ -41,12 +41,12 @@ const maxID = 128
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// FormatID spells an id from its prefix and 128 bits the caller drew.
+// FormatID makes an id of its prefix and 128 random bits.
 func FormatID(prefix string, bits [16]byte) string {
 	return prefix + idEncoding.EncodeToString(bits[:])
 }
 
-// DeriveID spells the id that follows from parts: the same parts give the same
+// DeriveID derives an id from parts: the same parts give the same
 // id, and no two lists of parts share one.
 func DeriveID(prefix string, parts ...string) string {
 	h := sha256.New()

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// Encode spells a payload as it is stored and streamed. Every payload is a
+// Encode encodes a payload as it is stored and streamed. Every payload is a
 // struct of plain fields, so that failing to is a bug.
 func Encode(p any) json.RawMessage {
 	var b bytes.Buffer

@@ -34,7 +34,7 @@ const (
 	OpMessage OpKind = "child_message"
 	// OpLook reads a child or waits for it; it may run again.
 	OpLook OpKind = "child_look"
-	// OpSnapshot makes a point of the workspace, under an id that follows from the op.
+	// OpSnapshot takes a snapshot of the workspace, under an id that follows from the op.
 	OpSnapshot OpKind = "snapshot"
 )
 
@@ -60,7 +60,7 @@ const (
 	VerdictReplace Verdict = "replace"
 	// VerdictAsk: the runner knows: running, finished or never seen.
 	VerdictAsk Verdict = "ask_runner"
-	// VerdictUnknown: told to agent and people, never sent again.
+	// VerdictUnknown: recorded and shown to agent and people, never sent again.
 	VerdictUnknown Verdict = "unknown"
 	// VerdictKeep: stays open until a person answers.
 	VerdictKeep Verdict = "keep"

@@ -10,8 +10,8 @@ import (
 )
 
 func TestBlobsOfSnapshotsAfterManyBatchesAreThoseOfTheLast(t *testing.T) {
-	name := func(point dormouse.SnapshotID, digests ...dormouse.Digest) dormouse.SnapshotBlobs {
-		return dormouse.SnapshotBlobs{Snapshot: point, Digests: digests}
+	name := func(id dormouse.SnapshotID, digests ...dormouse.Digest) dormouse.SnapshotBlobs {
+		return dormouse.SnapshotBlobs{Snapshot: id, Digests: digests}
 	}
 	var names []dormouse.SnapshotBlobs
 	for n, c := range []struct {

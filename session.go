@@ -109,14 +109,14 @@ type Created struct {
 }
 
 // Branched says where a branch begins: at a seq of another session's log, and at a
-// point of its workspace line if it had files.
+// snapshot of its workspace if it had files.
 type Branched struct {
 	From     SessionID  `json:"from"`
 	At       uint64     `json:"at"`
 	Snapshot SnapshotID `json:"snapshot,omitempty"`
-	// Talk is how many of the events that follow are what was said there.
-	Talk int `json:"talk,omitempty"`
-	// Shell is the name of the first thread's shell there, if what runs is taken along.
+	// Transcript is how many of the events that follow are copies of what was said there.
+	Transcript int `json:"talk,omitempty"`
+	// Shell is the name of the first thread's shell there, if processes are copied.
 	Shell ThreadID `json:"shell,omitempty"`
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Layer is one step of a workspace line: what to put over the steps before it.
+// Layer is one layer of a chain: the changes to apply on top of the layers below it.
 type Layer struct {
 	// Digest names the blob that holds it, packed.
 	Digest Digest `json:"digest"`
@@ -20,11 +20,11 @@ type Layer struct {
 	Paths int64 `json:"paths,omitempty"`
 }
 
-// Snapshot is a point of a workspace line, and the payload of snapshot.taken: it can
-// be gone back to, and holds what is needed for that.
+// Snapshot is a snapshot of the workspace, and the payload of snapshot.taken. It holds
+// all that is needed to restore the files.
 type Snapshot struct {
 	ID SnapshotID `json:"snapshot"`
-	// Parent is the point before it on the line.
+	// Parent is the snapshot that it was taken after.
 	Parent SnapshotID `json:"parent,omitempty"`
 	Label  string     `json:"label,omitempty"`
 	// Reason is why it was taken.
@@ -33,8 +33,8 @@ type Snapshot struct {
 	At uint64 `json:"at"`
 	// Midway says that a turn was at work, so that no conversation goes with it.
 	Midway bool `json:"midway,omitempty"`
-	// Aside says that the session's files were never so: it was brought in, stands
-	// beside the line, and no conversation goes with it.
+	// Aside says that the session never had these files: the snapshot was imported. The
+	// workspace does not descend from it, and no conversation goes with it.
 	Aside      bool   `json:"aside,omitempty"`
 	Generation uint64 `json:"generation,omitempty"`
 	Workspace  uint64 `json:"workspace"`
@@ -86,10 +86,10 @@ func (p SnapshotPolicy) Validate() error {
 const (
 	// MaxLabel bounds what a snapshot is called.
 	MaxLabel = 200
-	// MaxSnapshotsAsked is how many a session may owe.
+	// MaxSnapshotsAsked is how many requested snapshots a session may still have to take.
 	MaxSnapshotsAsked = 16
-	// MaxPoints is how many points a session has at most, whatever retention says.
-	MaxPoints = 1000
+	// MaxSnapshots is how many snapshots a session has at most, whatever retention says.
+	MaxSnapshots = 1000
 )
 
 // SnapshotAsk is the payload of snapshot.asked.
@@ -112,7 +112,7 @@ func (a SnapshotAsk) Validate() error {
 	return nil
 }
 
-// SnapshotSkip is the payload of snapshot.skipped: no point was made.
+// SnapshotSkip is the payload of snapshot.skipped: no snapshot was taken.
 type SnapshotSkip struct {
 	ID     SnapshotID `json:"snapshot"`
 	Reason string     `json:"reason"`
@@ -121,7 +121,7 @@ type SnapshotSkip struct {
 	// Full is set if it was for want of room on the disk.
 	Full bool `json:"full,omitempty"`
 	// At is set if nothing had changed: the seq of the log at which the files were still
-	// those of the point before. Live is as in Snapshot.
+	// those of the last snapshot. Live is as in Snapshot.
 	At   uint64 `json:"at,omitempty"`
 	Live bool   `json:"live,omitempty"`
 }
@@ -144,8 +144,8 @@ type WorkspaceSwap struct {
 	Origin SessionID `json:"origin,omitempty"`
 	// Processes says that what ran over these files there may run on here.
 	Processes bool `json:"processes,omitempty"`
-	// Replaced is the point that holds the files the session had before, so that
-	// restoring it brings them back. Empty if there were none, or nobody wanted them.
+	// Replaced is the snapshot of the files that the session had before: restoring it
+	// brings them back. Empty if there were none, or they were to be discarded.
 	Replaced SnapshotID `json:"replaced,omitempty"`
 }
 
@@ -168,11 +168,12 @@ const (
 // event, is not part of the conversation any more. It still happened.
 type Truncation struct {
 	To uint64 `json:"to"`
-	// Kept is a point from after To that stays: what was replaced.
-	Kept SnapshotID `json:"kept,omitempty"`
+	// Replaced is the snapshot of the files that were replaced. It was taken after To and
+	// is not deleted.
+	Replaced SnapshotID `json:"kept,omitempty"`
 }
 
-// Retention is how long points are kept. Zero is no limit.
+// Retention is how long snapshots are kept. Zero is no limit.
 type Retention struct {
 	MaxAge   time.Duration `json:"max_age,omitempty"`
 	MaxCount int           `json:"max_count,omitempty"`
@@ -209,8 +210,8 @@ type WorkspaceRecovery struct {
 // RecoveredFile is a file that was put back.
 type RecoveredFile struct {
 	Path string `json:"path"`
-	// Kept is the path of the one that was found there instead, empty if none was.
-	Kept string `json:"kept,omitempty"`
-	// Outside says that it is kept outside of the workspace.
+	// SavedAs is the path of the file that was found there instead, empty if there was none.
+	SavedAs string `json:"kept,omitempty"`
+	// Outside says that SavedAs is outside of the workspace.
 	Outside bool `json:"outside,omitempty"`
 }

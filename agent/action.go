@@ -21,7 +21,7 @@ func (t *turn) performAction(ctx context.Context, use dormouse.Use, action tool.
 		kind = dormouse.OpSnapshot
 	case tool.Wait, tool.Look:
 	case tool.Nothing, tool.Restore, tool.Snapshots, tool.DeleteSnapshot, tool.Question, tool.Schedule, tool.Unschedule, tool.Wakeups, tool.Spawn, tool.EndChild:
-		return t.j.Settle(ctx, use, action)
+		return t.j.Apply(ctx, use, action)
 	}
 	op, open := t.opFor(use.ID)
 	if !open {

@@ -47,9 +47,9 @@ type Journal interface {
 	// Finish records the outcome and the events of an op, and in the same commit the
 	// start of the next op, if there is one and it may still start.
 	Finish(ctx context.Context, f Finish, next *dormouse.Op) (begun bool, err error)
-	// Settle commits an action that changes the session itself, together with the result
+	// Apply commits an action that changes the session itself, together with the result
 	// of the tool call.
-	Settle(ctx context.Context, use dormouse.Use, w tool.Action) error
+	Apply(ctx context.Context, use dormouse.Use, w tool.Action) error
 	// Reach performs an action on another session, under an op that is recorded as open.
 	// It must be idempotent by op.
 	Reach(ctx context.Context, op dormouse.Op, w tool.Action) (text string, failed bool, err error)

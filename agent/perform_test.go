@@ -89,7 +89,7 @@ func TestAnOpOfASandboxThatIsGoneIsNotStartedInTheNext(t *testing.T) {
 type old struct {
 	gone
 	running bool
-	settled tool.Action
+	applied tool.Action
 }
 
 func (o *old) View(ctx context.Context) (agent.View, error) {
@@ -100,8 +100,8 @@ func (o *old) View(ctx context.Context) (agent.View, error) {
 	return v, err
 }
 
-func (o *old) Settle(_ context.Context, _ dormouse.Use, w tool.Action) error {
-	o.settled = w
+func (o *old) Apply(_ context.Context, _ dormouse.Use, w tool.Action) error {
+	o.applied = w
 	return nil
 }
 
@@ -110,8 +110,8 @@ func TestACallThatIsNotUnderstoodAnyMoreEndsNoSession(t *testing.T) {
 		o := &old{gone: gone{kind: dormouse.OpExec, input: `{"command":"true","run_in_background":true}`, box: new(recorder)}, running: running}
 		return o, agent.New(noModels{}, tool.Builtin()).Run(t.Context(), o)
 	}
-	if o, err := run(false); !errors.Is(err, errSeen) || o.settled == nil {
-		t.Errorf("one that does not run: %v, told %v", err, o.settled)
+	if o, err := run(false); !errors.Is(err, errSeen) || o.applied == nil {
+		t.Errorf("one that does not run: %v, told %v", err, o.applied)
 	}
 	_, err := run(true)
 	if f, ok := errors.AsType[*agent.Failure](err); !ok || !f.Final {

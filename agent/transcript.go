@@ -114,8 +114,8 @@ func recoveredNotice(e dormouse.Event) string {
 		fmt.Fprintf(&b, " %d of them are as they were in %s:", p.Count, of)
 		for _, f := range p.Files[:min(few, len(p.Files))] {
 			fmt.Fprintf(&b, " %.200q", f.Path)
-			if f.Kept != "" {
-				fmt.Fprintf(&b, " (the one found is kept as %.200q)", f.Kept)
+			if f.SavedAs != "" {
+				fmt.Fprintf(&b, " (the one found is kept as %.200q)", f.SavedAs)
 			}
 			if f.Outside {
 				b.WriteString(" (there was no room for the one found; people have it outside of the sandbox)")

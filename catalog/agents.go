@@ -77,7 +77,7 @@ func (c *Catalog) UpdateAgent(ctx context.Context, tenant, id string, u AgentUpd
 	})
 }
 
-// ArchiveAgent puts an agent away: it can be read, and nothing else.
+// ArchiveAgent archives an agent: from then on it can only be read.
 func (c *Catalog) ArchiveAgent(ctx context.Context, tenant, id string) (Agent, error) {
 	return c.changeAgent(ctx, tenant, id, func(a Agent) (Agent, error) {
 		if a.Archived == nil {

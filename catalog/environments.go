@@ -70,7 +70,7 @@ func (c *Catalog) UpdateEnvironment(ctx context.Context, tenant, id string, u En
 	})
 }
 
-// ArchiveEnvironment puts an environment away: no session is made of it any more.
+// ArchiveEnvironment archives an environment: no session is made of it any more.
 func (c *Catalog) ArchiveEnvironment(ctx context.Context, tenant, id string) (Environment, error) {
 	return c.changeEnvironment(ctx, tenant, id, func(e Environment) (Environment, error) {
 		if e.Archived == nil {
@@ -124,8 +124,7 @@ func (c *Catalog) taken(ctx context.Context, tenant string, e Environment) (bool
 	return len(found) > 0 && found[0].ID != e.ID, nil
 }
 
-// DeleteEnvironment makes an environment be gone. Sessions that were made of it
-// go on.
+// DeleteEnvironment deletes an environment. Sessions that were made of it go on.
 func (c *Catalog) DeleteEnvironment(ctx context.Context, tenant, id string) error {
 	d, err := c.find(ctx, tenant, kindEnvironment, id)
 	if err != nil {

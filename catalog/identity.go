@@ -6,7 +6,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
 
-// Identity is as whom an agent acts.
+// Identity is the identity that an agent acts under.
 type Identity struct {
 	Type    string `json:"type"`
 	RoleARN string `json:"role_arn,omitempty"`

@@ -22,8 +22,8 @@ type Tar struct {
 
 type answerKey struct{}
 
-// KeepAnswer has the calls under the context leave the bytes of their answers in raw, as
-// the server spelled them: fields that this package does not know are among them.
+// KeepAnswer makes calls under the context store the bytes of their answers in raw, exactly
+// as the server sent them, with fields that this package does not know.
 func KeepAnswer(ctx context.Context, raw *[]byte) context.Context {
 	return context.WithValue(ctx, answerKey{}, raw)
 }
@@ -37,7 +37,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	return c.wait(ctx, method, path, in, out)
 }
 
-// wait is Call for what takes as long as it takes.
+// wait is Call without a timeout.
 func (c *Client) wait(ctx context.Context, method, path string, in, out any) error {
 	res, err := c.Do(ctx, method, path, in)
 	if err != nil {
@@ -61,9 +61,9 @@ func (c *Client) wait(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// Do sends a request and returns an answer that is not a refusal, whose body is the
-// caller's to close. A []byte is sent as the JSON that it is, a Tar as one, anything
-// else as JSON; nil is no body.
+// Do sends a request and returns its answer, whose body the caller must close; a refusal is
+// an error. A []byte is sent as it is, as JSON, a Tar as a tar, anything else is encoded as
+// JSON; nil is no body.
 func (c *Client) Do(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	return c.do(ctx, method, path, in, nil)
 }
@@ -128,7 +128,7 @@ func newRequest(ctx context.Context, method, url string, in any) (*http.Request,
 	return req, nil
 }
 
-// of is the path of a session, and of what is below it.
+// of is the path of a session or of something below it.
 func of(id dormouse.SessionID, below ...string) string {
 	parts := []string{"/api/sessions", url.PathEscape(string(id))}
 	for _, part := range below {
@@ -137,7 +137,7 @@ func of(id dormouse.SessionID, below ...string) string {
 	return strings.Join(parts, "/")
 }
 
-// get asks for something that is there at once.
+// get sends a GET that the server answers at once.
 func get[T any](ctx context.Context, c *Client, path string, q url.Values) (answer T, err error) {
 	if len(q) > 0 {
 		path += "?" + q.Encode()
@@ -145,12 +145,12 @@ func get[T any](ctx context.Context, c *Client, path string, q url.Values) (answ
 	return answer, c.Call(ctx, http.MethodGet, path, nil, &answer)
 }
 
-// post asks a session to do something, which it answers at once.
+// post sends a POST that the server answers at once.
 func post[T any](ctx context.Context, c *Client, id dormouse.SessionID, what string, in any) (answer T, err error) {
 	return answer, c.Call(ctx, http.MethodPost, of(id, what), in, &answer)
 }
 
-// query is the parameters that say something.
+// query is the query string of the parameters that are not empty.
 func query(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Options say which server is meant and how it is reached.
+// Options say which server to use and how to reach it.
 type Options struct {
-	// URL is where the server is, such as http://127.0.0.1:7717, and Token the one it
-	// wants to be shown.
+	// URL is the address of the server, such as http://127.0.0.1:7717, and Token its
+	// access token.
 	URL   string
 	Token string
 	// Locate is asked for both before every request, if it is not nil: a server that
@@ -27,10 +27,10 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Server is where a server is and the token that it wants to be shown.
+// Server is the address of a server and its access token.
 type Server struct{ URL, Token string }
 
-// Client talks to one server.
+// Client sends requests to one server.
 type Client struct {
 	locate  func(context.Context) (Server, error)
 	http    *http.Client
@@ -66,7 +66,7 @@ func CheckURL(server string) error {
 	return nil
 }
 
-// Close gives back the connections that wait to be used again.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Ready returns nil if the server takes requests.

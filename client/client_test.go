@@ -101,7 +101,7 @@ func TestAServerThatDoesNotAnswerIsNotWaitedForForEver(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsKeptAsItWasSpelled(t *testing.T) {
+func TestAnAnswerIsKeptByteForByte(t *testing.T) {
 	const said = `{"session": "sesn_a",  "mystery": [1]}` + "\n"
 	_, c := play(t, answers(http.StatusOK, said))
 	var raw []byte
@@ -212,7 +212,7 @@ func socket(t *testing.T, act func(context.Context, *websocket.Conn)) http.Handl
 	}
 }
 
-func TestAPortSaysAllAndStillListens(t *testing.T) {
+func TestAPortSendsItsOutputAndStillListens(t *testing.T) {
 	said := make(chan string, 1)
 	_, c := play(t, socket(t, func(ctx context.Context, ws *websocket.Conn) {
 		_ = ws.Write(ctx, websocket.MessageBinary, []byte("hello"))

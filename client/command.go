@@ -19,7 +19,7 @@ type InterruptOptions struct {
 	Thread dormouse.ThreadID `json:"thread,omitempty"`
 }
 
-// Interrupt stops the turn that is at work.
+// Interrupt stops the active turn.
 func (c *Client) Interrupt(ctx context.Context, id dormouse.SessionID, o InterruptOptions) (Row, error) {
 	return post[Row](ctx, c, id, "interrupt", o)
 }
@@ -36,7 +36,7 @@ func (c *Client) Continue(ctx context.Context, id dormouse.SessionID, thread dor
 	return post[Row](ctx, c, id, "continue", onThread{thread})
 }
 
-// Hibernate puts the sandbox to sleep.
+// Hibernate hibernates the sandbox.
 func (c *Client) Hibernate(ctx context.Context, id dormouse.SessionID) (Row, error) {
 	return post[Row](ctx, c, id, "hibernate", struct{}{})
 }
@@ -46,12 +46,12 @@ func (c *Client) Wake(ctx context.Context, id dormouse.SessionID) (Row, error) {
 	return post[Row](ctx, c, id, "wake", struct{}{})
 }
 
-// Archive ends a session that is not running and leaves it out of lists. Twice is once.
+// Archive ends a session that is not running and leaves it out of lists. It is idempotent.
 func (c *Client) Archive(ctx context.Context, id dormouse.SessionID) (Row, error) {
 	return post[Row](ctx, c, id, "archive", struct{}{})
 }
 
-// Terminate ends a session for good, and its children with it. Twice is once.
+// Terminate ends a session for good, and its children with it. It is idempotent.
 func (c *Client) Terminate(ctx context.Context, id dormouse.SessionID, reason string) (Row, error) {
 	return post[Row](ctx, c, id, "terminate", struct {
 		Reason string `json:"reason,omitempty"`

@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Error is an answer that says no.
+// Error is an error body that a server answered with.
 type Error struct {
 	// Status is that of HTTP.
 	Status int
@@ -29,7 +29,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// codes are the errors of package dormouse by the code that a server tells them with.
+// codes are the errors of package dormouse by their code in an error body.
 var codes = map[string]error{
 	"unknown_outcome": dormouse.ErrUnknownOutcome,
 	"damaged":         dormouse.ErrDamaged,
@@ -49,8 +49,8 @@ var codes = map[string]error{
 // Unwrap is the error of package dormouse that it corresponds to, or nil.
 func (e *Error) Unwrap() error { return codes[e.Code] }
 
-// readError reads an answer that says no. One that is not JSON, as of a proxy in between,
-// is told by its status.
+// readError decodes an error body. One that is not JSON, such as that of a proxy in between,
+// becomes an error with its status.
 func readError(res *http.Response) error {
 	var body struct {
 		Error struct {

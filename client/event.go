@@ -15,7 +15,7 @@ type Event struct {
 	dormouse.Event
 	// Delta is set on fragments, which have neither a type nor a seq.
 	Delta *dormouse.Delta
-	// Raw is how the server spelled it.
+	// Raw is its bytes as the server sent them.
 	Raw json.RawMessage
 }
 

@@ -16,14 +16,14 @@ import (
 
 // ExecOptions are a command.
 type ExecOptions struct {
-	// Command is what the shell is given.
+	// Command is the shell command.
 	Command string
-	// Timeout is how long it may take; 0 is as long as it likes.
+	// Timeout is how long it may take; 0 is no limit.
 	Timeout time.Duration
 	// Shell is the name of one that lives on from one command to the next; empty for one
 	// of its own.
 	Shell string
-	// ID is the client's own: the same one twice is one command.
+	// ID is the client's own and makes the request idempotent.
 	ID string
 }
 
@@ -52,13 +52,13 @@ type Exec struct {
 	Error    string `json:"error,omitempty"`
 	TimedOut bool   `json:"timed_out,omitempty"`
 	Killed   bool   `json:"killed,omitempty"`
-	// Unknown says that nobody knows whether it ran. It is never run again.
+	// Unknown says that it may or may not have run. It is never run again.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
 // Exec runs a command in a session's sandbox, which it wakes, and returns when it has
 // ended. What it prints is written to live as it comes, unless that is nil. The command
-// survives the server: whoever asks again with the same id is told how it ended.
+// survives the server: another call with the same id returns how it ended.
 func (c *Client) Exec(ctx context.Context, id dormouse.SessionID, o ExecOptions, live io.Writer) (Exec, error) {
 	res, err := c.Do(ctx, http.MethodPost, of(id, "execs")+"?stream=true", o)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Client) EndExec(ctx context.Context, id dormouse.SessionID, exec dormou
 	return row, c.Call(ctx, http.MethodDelete, of(id, "execs", string(exec)), nil, &row)
 }
 
-// Processes is what goes on in a session's sandbox.
+// Processes is the processes of a session's sandbox.
 type Processes struct {
 	Session dormouse.SessionID `json:"session"`
 	Phase   dormouse.Phase     `json:"phase"`
@@ -130,7 +130,7 @@ type Used struct {
 	Active time.Time `json:"active,omitzero"`
 }
 
-// Processes says what runs in a session's sandbox. It wakes nothing.
+// Processes lists what runs in a session's sandbox. It does not wake it.
 func (c *Client) Processes(ctx context.Context, id dormouse.SessionID) (Processes, error) {
 	return get[Processes](ctx, c, of(id, "processes"), nil)
 }

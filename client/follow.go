@@ -26,7 +26,7 @@ type FollowOptions struct {
 	// Silence is how long a server may say nothing before the connection counts as
 	// broken; 0 stands for a minute. A server that has nothing to say says so every 15 s.
 	Silence time.Duration
-	// Once follows one connection and ends with what broke it.
+	// Once follows over one connection only, and ends with the error that broke it.
 	Once bool
 }
 
@@ -36,10 +36,9 @@ const (
 	longestWait = 3 * time.Second
 )
 
-// Follow gives every event after a cursor, and then those that come, each once and in
-// order. Whenever the connection breaks it is made again, from the last event that was
-// seen, after a while that grows as long as nothing comes of it. The cursor of whoever
-// wants to go on later is the Seq of the last event.
+// Follow yields every event after a cursor, and then new ones as they come, each once and in
+// order. When the connection breaks it reconnects with backoff, from the last event that was
+// seen. The Seq of the last event is the cursor to go on with later.
 //
 // It ends when ctx does, with its cause, and when the server refuses, or says what cannot
 // be understood: a session that was deleted, for example, is not found any more. That is
@@ -74,8 +73,8 @@ func final(err error) bool {
 	return ok && refused.Status < http.StatusInternalServerError || errors.Is(err, ErrGarbled) || errors.Is(err, sse.ErrTooLong)
 }
 
-// follow gives what one connection brings, unless it was seen before. It reports whether
-// whoever is given it has seen enough.
+// follow yields the events of one connection that were not seen before. It reports whether
+// the caller has stopped the iteration.
 func (c *Client) follow(ctx context.Context, id dormouse.SessionID, o *FollowOptions, yield func(Event, error) bool) (enough bool, err error) {
 	s, err := c.OpenStream(ctx, id, *o)
 	if err != nil {
@@ -114,8 +113,8 @@ const maxEvent = 64 << 20
 
 var (
 	errSilent = errors.New("the server fell silent")
-	// ErrGarbled means that a server says what this package cannot understand, or says of
-	// an event what the event does not say itself.
+	// ErrGarbled means that a stream cannot be decoded, or that a frame contradicts the
+	// event in it.
 	ErrGarbled = errors.New("understand event")
 )
 
@@ -143,7 +142,7 @@ func (c *Client) OpenStream(ctx context.Context, id dormouse.SessionID, o Follow
 	}, nil
 }
 
-// heard reads and says so.
+// heard reads, and notes that something was read.
 type heard struct {
 	from io.Reader
 	say  func()

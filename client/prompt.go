@@ -10,7 +10,7 @@ import (
 // SendOptions are a prompt.
 type SendOptions struct {
 	Content []dormouse.Block `json:"content"`
-	// ID is the client's own: the same one twice is one prompt.
+	// ID is the client's own and makes the request idempotent.
 	ID string `json:"id,omitempty"`
 	// Thread is whom it is for; the primary one if it is empty.
 	Thread dormouse.ThreadID `json:"thread,omitempty"`
@@ -24,8 +24,8 @@ type Prompt struct {
 	Seq uint64 `json:"seq,omitempty"`
 }
 
-// Send queues a prompt. Once it has returned, the prompt will be worked on whatever
-// happens to the server.
+// Send queues a prompt. Once it has returned the prompt is durable, and is worked on even if
+// the server crashes.
 func (c *Client) Send(ctx context.Context, id dormouse.SessionID, o SendOptions) (Prompt, error) {
 	return post[Prompt](ctx, c, id, "prompts", o)
 }

@@ -44,7 +44,7 @@ type AnswerOptions struct {
 	Answer      []dormouse.Block `json:"answer,omitempty"`
 	Content     []dormouse.Block `json:"content,omitempty"`
 	IsError     bool             `json:"is_error,omitempty"`
-	// ID is the client's own: the same one twice is one answer.
+	// ID is the client's own and makes the request idempotent.
 	ID string `json:"id,omitempty"`
 }
 

@@ -15,12 +15,12 @@ type Restored struct {
 	Workspace uint64              `json:"workspace"`
 	// History says that the conversation went back too.
 	History bool `json:"history"`
-	// Replaced is the snapshot that holds the files it had before: to restore it is to
-	// come back. There is none if it had no files, or they were discarded.
+	// Replaced is the snapshot of the files that it had before: restoring it brings them
+	// back. There is none if it had no files, or they were discarded.
 	Replaced dormouse.SnapshotID `json:"replaced,omitempty"`
 }
 
-// RestoreOptions say what a session goes back to.
+// RestoreOptions say what is restored.
 type RestoreOptions struct {
 	Snapshot dormouse.SnapshotID `json:"snapshot"`
 	// History takes the conversation back to the same instant.
@@ -29,19 +29,19 @@ type RestoreOptions struct {
 	Discard bool `json:"discard"`
 }
 
-// Restore has a session go on with the files of a snapshot.
+// Restore restores the files of a snapshot.
 func (c *Client) Restore(ctx context.Context, id dormouse.SessionID, o RestoreOptions) (done Restored, err error) {
 	return done, c.wait(ctx, http.MethodPost, of(id, "restore"), o, &done)
 }
 
-// RevertOptions say which prompt a session goes back to before.
+// RevertOptions say which prompt is reverted.
 type RevertOptions struct {
 	Prompt dormouse.EventID `json:"prompt"`
 	// Discard keeps no snapshot of the files that are there.
 	Discard bool `json:"discard"`
 }
 
-// Revert has a session go back to before a prompt, with files and conversation.
+// Revert restores files and conversation to what they were before a prompt.
 func (c *Client) Revert(ctx context.Context, id dormouse.SessionID, o RevertOptions) (done Restored, err error) {
 	return done, c.wait(ctx, http.MethodPost, of(id, "revert"), o, &done)
 }
@@ -51,19 +51,19 @@ type BranchOptions struct {
 	// Snapshot is where it begins; the present if it is empty.
 	Snapshot dormouse.SnapshotID `json:"snapshot,omitempty"`
 	Title    string              `json:"title,omitempty"`
-	// Processes says whether what runs is taken along: if it is nil only if the session
-	// sleeps, and if it is true the session is put to sleep for it.
+	// Processes says whether the branch gets a copy of the processes. If it is nil it does
+	// only if the session is hibernated; if it is true the session is hibernated for it.
 	Processes *bool `json:"processes,omitempty"`
 }
 
 // Branched is a session that was made from another.
 type Branched struct {
 	Row
-	// Processes says that what ran there runs on here.
+	// Processes says that the branch has a copy of the processes.
 	Processes bool `json:"processes"`
 }
 
-// Branch makes a session that goes on from a point of another.
+// Branch makes a session that goes on from a snapshot of another.
 func (c *Client) Branch(ctx context.Context, id dormouse.SessionID, o BranchOptions) (made Branched, err error) {
 	return made, c.wait(ctx, http.MethodPost, of(id, "branch"), o, &made)
 }

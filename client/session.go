@@ -85,7 +85,7 @@ type Created struct {
 	Prompt *Prompt `json:"prompt,omitempty"`
 }
 
-// Create makes a session. Its sandbox comes when it comes; prompts are accepted at once.
+// Create makes a session. It accepts prompts at once and does not wait for its sandbox.
 func (c *Client) Create(ctx context.Context, o CreateOptions) (made Created, err error) {
 	return made, c.Call(ctx, http.MethodPost, "/api/sessions", o, &made)
 }
@@ -107,7 +107,7 @@ type ListOptions struct {
 	Tags     []string
 	Metadata map[string]string
 	Parent   dormouse.SessionID
-	// Archived says that those which were put away are listed too.
+	// Archived also lists archived sessions.
 	Archived bool
 }
 
@@ -131,7 +131,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (Page, error) {
 	return get[Page](ctx, c, "/api/sessions", q)
 }
 
-// number is how a number is said that may be left unsaid.
+// number formats a number for a query string; 0 is left out.
 func number(n int) string {
 	if n == 0 {
 		return ""
@@ -139,7 +139,7 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// flag is how something is asked for that is off unless it is.
+// flag formats a boolean for a query string; false is left out.
 func flag(on bool) string {
 	if on {
 		return "true"
@@ -161,7 +161,7 @@ func (c *Client) Describe(ctx context.Context, id dormouse.SessionID, o Describe
 }
 
 // Delete ends a session and removes everything that only it had. It reports whether it
-// is gone; if not, it is about to be, and nothing can keep it.
+// is gone; if not, its deletion is recorded and in progress.
 func (c *Client) Delete(ctx context.Context, id dormouse.SessionID) (gone bool, err error) {
 	var left []byte
 	err = c.Call(KeepAnswer(ctx, &left), http.MethodDelete, of(id), nil, nil)

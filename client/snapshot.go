@@ -22,7 +22,7 @@ type Snapshot struct {
 	At uint64 `json:"at"`
 	// Midway says that a turn was at work, so that no conversation goes with it.
 	Midway bool `json:"midway,omitempty"`
-	// Aside says that it was brought in and stands beside the line.
+	// Aside says that it was imported and that the workspace does not descend from it.
 	Aside bool `json:"aside,omitempty"`
 	// Newest says that the session goes on from here.
 	Newest     bool   `json:"newest,omitempty"`
@@ -35,18 +35,18 @@ type Snapshot struct {
 	Entries int   `json:"entries"`
 	Size    int64 `json:"size"`
 	Depth   int   `json:"depth"`
-	// Layers and Left are told of one snapshot, not of each in a list.
+	// Layers and Left are only set for a single snapshot, not in lists.
 	Layers  []dormouse.Layer `json:"layers,omitempty"`
 	Left    []string         `json:"left,omitempty"`
 	LeftOut int              `json:"left_out,omitempty"`
-	// Ref is how programs hold it.
+	// Ref is an authenticated reference to it, for programs.
 	Ref json.RawMessage `json:"ref"`
 }
 
 // SnapshotOptions say what a snapshot is called.
 type SnapshotOptions struct {
 	Label string `json:"label,omitempty"`
-	// ID is the client's own: the same one twice is one snapshot.
+	// ID is the client's own and makes the request idempotent.
 	ID string `json:"id,omitempty"`
 }
 
@@ -76,7 +76,7 @@ func (c *Client) Snapshot(ctx context.Context, id dormouse.SessionID, snapshot d
 	return get[Snapshot](ctx, c, of(id, "snapshots", string(snapshot)), nil)
 }
 
-// DeleteSnapshot deletes a snapshot; deleting what is not there is well.
+// DeleteSnapshot deletes a snapshot. It is idempotent.
 func (c *Client) DeleteSnapshot(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID) error {
 	return c.Call(ctx, http.MethodDelete, of(id, "snapshots", string(snapshot)), nil, nil)
 }

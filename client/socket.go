@@ -90,5 +90,5 @@ func (s *socket) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close lets go of the connection at once.
+// Close closes the connection at once.
 func (s *socket) Close() error { return s.ws.CloseNow() }

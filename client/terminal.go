@@ -25,7 +25,8 @@ type TerminalEnd struct {
 
 // TerminalOptions say which terminal is opened.
 type TerminalOptions struct {
-	// ID is its name: the one that lives under it is attached to. An empty one is new.
+	// ID is its name: if a terminal of this name lives, the view attaches to it. Without a
+	// name the terminal is new.
 	ID string
 	// Rows and Cols are its size; 0 is as it is, or the usual one.
 	Rows, Cols int
@@ -71,7 +72,7 @@ func (t *Terminal) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Resize tells the terminal how large the one is that shows it.
+// Resize sets the size of the terminal.
 func (t *Terminal) Resize(rows, cols int) error {
 	return t.write(websocket.MessageText, fmt.Appendf(nil, `{"resize":{"rows":%d,"cols":%d}}`, rows, cols))
 }
@@ -95,7 +96,7 @@ type Terminals struct {
 	Terminals []TerminalReport `json:"terminals"`
 }
 
-// Terminals lists the terminals of a session's sandbox. It wakes nothing.
+// Terminals lists the terminals of a session's sandbox. It does not wake it.
 func (c *Client) Terminals(ctx context.Context, id dormouse.SessionID) ([]TerminalReport, error) {
 	a, err := get[Terminals](ctx, c, of(id, "terminals"), nil)
 	return a.Terminals, err
@@ -128,8 +129,8 @@ func (c *Client) Ports(ctx context.Context, id dormouse.SessionID) ([]Port, erro
 }
 
 // PortConn is a connection to a port in a sandbox. It reads io.EOF when the far end has
-// said all, and still has to be read then: it is after the second io.EOF, or another
-// error, that nothing can be written any more.
+// closed its side for writing. Reading must go on then: only after a second io.EOF, or
+// another error, can nothing be written any more.
 type PortConn struct{ *socket }
 
 // DialPort connects to a port in a session's sandbox, which it wakes. The connection lasts
@@ -143,5 +144,5 @@ func (c *Client) DialPort(ctx context.Context, id dormouse.SessionID, port uint1
 	return &PortConn{s}, nil
 }
 
-// CloseWrite says that all was said.
+// CloseWrite closes this side for writing.
 func (p *PortConn) CloseWrite() error { return p.write(websocket.MessageBinary, nil) }

@@ -43,7 +43,7 @@ func (c *Client) Threads(ctx context.Context, id dormouse.SessionID) ([]Thread, 
 	return a.Threads, err
 }
 
-// OpenThread adds a thread. The same name is the same thread; without one it is new.
+// OpenThread adds a thread. It is idempotent by name; without one the thread is new.
 func (c *Client) OpenThread(ctx context.Context, id dormouse.SessionID, name string) (Thread, error) {
 	return post[Thread](ctx, c, id, "threads", struct {
 		ID string `json:"id,omitempty"`

@@ -36,7 +36,7 @@ type WakeupOptions struct {
 	At   string `json:"at,omitempty"`
 	In   string `json:"in,omitempty"`
 	Cron string `json:"cron,omitempty"`
-	// ID is the client's own: the same one twice is one wake-up.
+	// ID is the client's own and makes the request idempotent.
 	ID     string            `json:"id,omitempty"`
 	Thread dormouse.ThreadID `json:"thread,omitempty"`
 }
@@ -46,7 +46,7 @@ func (c *Client) Schedule(ctx context.Context, id dormouse.SessionID, o WakeupOp
 	return post[Wakeup](ctx, c, id, "wakeups", o)
 }
 
-// CancelWakeup cancels a wake-up, which frees its place.
+// CancelWakeup cancels a wake-up, which then does not count towards the limit any more.
 func (c *Client) CancelWakeup(ctx context.Context, id dormouse.SessionID, wakeup dormouse.WakeupID) (row Row, err error) {
 	return row, c.Call(ctx, http.MethodDelete, of(id, "wakeups", string(wakeup)), nil, &row)
 }

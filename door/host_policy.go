@@ -32,7 +32,7 @@ func NewHostPolicy(names []string) *HostPolicy {
 
 // Check refuses a request that a page of another origin may have sent.
 func (g *HostPolicy) Check(r *http.Request) error {
-	if !g.ours(r.Host) {
+	if !g.names(r.Host) {
 		return &Refusal{Status: http.StatusForbidden, Type: "forbidden", Message: "this server is not called " + quoteHost(r.Host) + "; name it with --host if it should be"}
 	}
 	foreign := &Refusal{Status: http.StatusForbidden, Type: "forbidden", Message: "requests from other origins are refused"}
@@ -48,9 +48,9 @@ func (g *HostPolicy) Check(r *http.Request) error {
 	return nil
 }
 
-// ours reports whether a Host header names this server. The owner of a name can
+// names reports whether a Host header names this server. The owner of a name can
 // point it at any server; nobody can do that with an address.
-func (g *HostPolicy) ours(host string) bool {
+func (g *HostPolicy) names(host string) bool {
 	name := canonicalHost(host)
 	if ip, err := netip.ParseAddr(name); err == nil {
 		return g.anyIP || ip.Unmap().IsLoopback() || g.hosts[name]

@@ -281,14 +281,14 @@ func TestB14StalledSyncHoldsUpAnswersAndLosesNothing(t *testing.T) {
 	hasty, leave := context.WithTimeout(w.ctx, stalls/3)
 	defer leave()
 	if err := a.Prompt(hasty, "hasty", a.script(rig.Say("hasty"))); err == nil {
-		t.Error("a prompt was accepted by a disk that stands still")
+		t.Error("a prompt was accepted by a disk that hangs")
 	}
 	if _, err := a.Show(w.ctx); err != nil { // reading needs no sync
 		t.Error(err)
 	}
 	select {
 	case err := <-answered:
-		t.Errorf("a prompt was answered by a disk that stands still: %v", err)
+		t.Errorf("a prompt was answered by a disk that hangs: %v", err)
 	case <-over:
 	}
 	close(ended)

@@ -46,7 +46,7 @@ func TestB12FlippedBitOfAPromptCancelsItAndSaysWhy(t *testing.T) {
 	a.MayCancel()
 	w.kill(w.flip)
 	open()
-	a.toldLost()
+	a.reportedLost()
 	a.rests()
 	other.send("one", other.script(rig.Say("of no concern")))
 	other.rests()
@@ -68,7 +68,7 @@ func TestB12FlippedBitOfHistoryIsToldAndNotUsed(t *testing.T) {
 	a.send("kept", a.script(rig.Say("kept"))+large)
 	a.rests()
 	w.kill(w.flip)
-	a.toldLost()
+	a.reportedLost()
 	a.send("later", a.script(rig.Say("later")))
 	a.rests()
 	w.flip() // so that the rest can be read
@@ -77,9 +77,9 @@ func TestB12FlippedBitOfHistoryIsToldAndNotUsed(t *testing.T) {
 	}
 }
 
-// toldLost expects a history whose large payloads are shown as lost, and nothing
+// reportedLost expects a history whose large payloads are shown as lost, and nothing
 // of them.
-func (a *actor) toldLost() {
+func (a *actor) reportedLost() {
 	a.w.t.Helper()
 	var history json.RawMessage
 	_, err := a.w.Once(a.w.ctx, http.MethodGet, a.Path("/events?all=true"), nil, &history)

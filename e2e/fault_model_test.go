@@ -11,7 +11,7 @@ import (
 )
 
 // TestB33: whatever a provider does to one call, the turn is tried again, what
-// was seen of the call stands once, and people are told.
+// was seen of the call stands once, and people see it.
 func TestB33ModelThatFailsOnceIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	const text = "a sentence of a few words"
@@ -51,11 +51,11 @@ func TestB33ModelThatFailsOnceIsAskedAgain(t *testing.T) {
 			log := a.log()
 			errs := only(log, dormouse.SessionError)
 			if len(errs) != 2 || len(only(log, dormouse.SessionStatusRescheduled)) != 2 {
-				t.Errorf("one call with a tool and one with a text failed once each, and people were told %s", types(errs))
+				t.Errorf("one call with a tool and one with a text failed once each, and people were shown %s", types(errs))
 			}
 			for _, e := range errs {
 				if !strings.Contains(string(e.Payload), c.error) {
-					t.Errorf("people were told %s, want %s", e.Payload, c.error)
+					t.Errorf("people were shown %s, want %s", e.Payload, c.error)
 				}
 			}
 			said := only(log, dormouse.AgentMessage)
@@ -116,7 +116,7 @@ func TestB33ModelThatCannotBeReachedIsWaitedForAndThenGivenUp(t *testing.T) {
 			must(t, a.Command(w.ctx, "interrupt", options{"flush_queue": true}))
 			a.within(settlesWithin)
 			if n := len(only(a.log(), dormouse.SessionError)); n < 6 {
-				t.Errorf("people were told %d times, want for each attempt", n)
+				t.Errorf("people were shown %d times, want for each attempt", n)
 			}
 		})
 	}

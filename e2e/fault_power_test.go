@@ -183,7 +183,7 @@ func TestB11NameOfABlobIsDurableBeforeTheLogNeedsIt(t *testing.T) {
 	a.has("large")
 }
 
-// idle is a disk that stands still at nothing.
+// idle is a disk that never hangs.
 func idle() *stall {
 	s := newStall(nil)
 	s.reached()

@@ -92,7 +92,7 @@ func TestB39FrozenServerIsReplacedAndDoesNothingWhenItGoesOn(t *testing.T) {
 	}
 }
 
-// TestB14: a database that stands still for longer than every lease. All servers
+// TestB14: a database that hangs for longer than every lease. All servers
 // stop by themselves, and all come back.
 func TestB14StalledDatabaseStopsEveryServerAndLosesNothing(t *testing.T) {
 	t.Parallel()

@@ -52,7 +52,7 @@ func (c *cloud) changes(change func(body []byte) []byte) {
 type cloudFault struct {
 	name string
 	fall func(c *cloud)
-	// mends says that a point may be there all the same.
+	// mends says that a snapshot may be there all the same.
 	mends bool
 }
 
@@ -60,7 +60,7 @@ var cloudFaults = []cloudFault{
 	{name: "down", fall: func(c *cloud) { c.Refuse() }},
 	{name: "503", fall: func(c *cloud) { c.refuses(http.StatusServiceUnavailable, "SlowDown") }},
 	{name: "a bucket that is gone", fall: func(c *cloud) { c.refuses(http.StatusNotFound, "NoSuchBucket") }},
-	{name: "what is put is not kept", fall: func(c *cloud) {
+	{name: "what is put is not stored", fall: func(c *cloud) {
 		c.answers(http.MethodPut, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.Header().Set("ETag", `"d41d8cd98f00b204e9800998ecf8427e"`)
@@ -82,7 +82,7 @@ var cloudFaults = []cloudFault{
 		})
 	}},
 	{name: "half is read", fall: func(c *cloud) { c.changes(func(b []byte) []byte { return b[:len(b)/2] }) }},
-	{name: "another tag is told", mends: true, fall: func(c *cloud) {
+	{name: "another tag is returned", mends: true, fall: func(c *cloud) {
 		c.answers(http.MethodPut, func(w http.ResponseWriter, r *http.Request) {
 			rec := httptest.NewRecorder()
 			c.proxy.ServeHTTP(rec, r)
@@ -97,28 +97,28 @@ var cloudFaults = []cloudFault{
 // lined is a session whose files are taken back and forth.
 type lined struct {
 	*rig.Session
-	w      *world
-	execs  int
-	points map[dormouse.SnapshotID]string // that were acknowledged, and what was in the file
+	w         *world
+	execs     int
+	snapshots map[dormouse.SnapshotID]string // that were acknowledged, and what was in the file
 }
 
 func (l *lined) run(command string) string {
 	l.w.t.Helper()
 	l.execs++
-	told, err := l.Ask(l.w.ctx, rig.Asked{ClientID: fmt.Sprint("exec", l.execs), Command: command})
+	result, err := l.Ask(l.w.ctx, rig.Asked{ClientID: fmt.Sprint("exec", l.execs), Command: command})
 	must(l.w.t, err)
-	if !told.Ran() || told.Exit != 0 {
-		l.w.t.Fatalf("%q came to %+v", command, told)
+	if !result.Ran() || result.Exit != 0 {
+		l.w.t.Fatalf("%q came to %+v", command, result)
 	}
-	return told.Output
+	return result.Output
 }
 
-// take asks for a point once, and notes it if it was acknowledged.
+// take asks for a snapshot once, and notes it if it was acknowledged.
 func (l *lined) take(what string) error {
 	var p listedSnapshot
 	_, err := l.Once(l.w.ctx, http.MethodPost, l.Path("/snapshots"), map[string]any{}, &p)
 	if err == nil {
-		l.points[dormouse.SnapshotID(p.ID)] = what
+		l.snapshots[dormouse.SnapshotID(p.ID)] = what
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func (l *lined) has(what, when string) {
 	}
 }
 
-// TestB32: a point is acknowledged only if its bytes were read back from the bucket,
+// TestB32: a snapshot is acknowledged only if its bytes were read back from the bucket,
 // whatever that says; until then nothing is given up for it.
 func TestB32SnapshotsAreKeptOrNotTaken(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -154,7 +154,7 @@ func TestB32SnapshotsAreKeptOrNotTaken(t *testing.T) {
 			// Nothing is left but what the bucket has.
 			w.kill(func() { must(t, forgetLayers(w.Data)) })
 			for _, l := range all {
-				for id, what := range l.points {
+				for id, what := range l.snapshots {
 					must(t, l.Repeat(w.ctx, http.MethodPost, l.Path("/restore"), map[string]any{"snapshot": id}, nil))
 					l.has(what, "fetched again,")
 				}
@@ -163,12 +163,12 @@ func TestB32SnapshotsAreKeptOrNotTaken(t *testing.T) {
 	}
 }
 
-// loses takes points before, while and after the bucket fails.
+// loses takes snapshots before, while and after the bucket fails.
 func (w *world) loses(c *cloud, f cloudFault) *lined {
 	w.t.Helper()
 	s, err := w.Create(w.ctx, f.name, map[string]any{"warm": true}, "")
 	must(w.t, err)
-	l := &lined{Session: s, w: w, points: make(map[dormouse.SnapshotID]string)}
+	l := &lined{Session: s, w: w, snapshots: make(map[dormouse.SnapshotID]string)}
 	write := func(what string) string {
 		what += " of " + f.name // no two layers are alike
 		l.run("echo " + what + " >file; seq 5000 >" + strings.ReplaceAll(what, " ", "-"))
@@ -179,26 +179,26 @@ func (w *world) loses(c *cloud, f cloudFault) *lined {
 	second := write("second")
 	f.fall(c)
 	if err := l.take(second); err == nil && !f.mends {
-		w.t.Error("a point was acknowledged that is not kept")
+		w.t.Error("a snapshot was acknowledged that is not stored")
 	} else if r := rig.Refused(err); err != nil && (r == nil || r.Message == "") {
 		w.t.Errorf("it was not said why: %v", err)
 	}
-	l.has(second, "with a point that was not taken")
+	l.has(second, "with a snapshot that was not taken")
 	err = l.Insist(w.ctx, "hibernate", nil, func(s rig.Shown) bool { return s.Sandbox.Phase == "cold" })
 	must(w.t, err)
 	_, err = l.Until(w.ctx, func(s rig.Shown) bool { return s.Sandbox.Phase == "cold" })
 	must(w.t, err)
 	l.has(second, "woken while the bucket fails,")
 	c.heals(w.t)
-	w.until("points are taken again", func() bool { return l.take(second) == nil })
-	for id, what := range l.points {
+	w.until("snapshots are taken again", func() bool { return l.take(second) == nil })
+	for id, what := range l.snapshots {
 		must(w.t, l.Repeat(w.ctx, http.MethodPost, l.Path("/restore"), map[string]any{"snapshot": id}, nil))
 		l.has(what, "gone back")
 	}
 	return l
 }
 
-// TestB32: while a point cannot be fetched the session keeps the files it has.
+// TestB32: while a snapshot cannot be fetched the session keeps the files it has.
 func TestB32SnapshotsThatCannotBeFetchedCostNothing(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("layers are made by root")
@@ -209,7 +209,7 @@ func TestB32SnapshotsThatCannotBeFetchedCostNothing(t *testing.T) {
 	})
 	s, err := w.Create(w.ctx, "fetches", map[string]any{"warm": true}, "")
 	must(t, err)
-	l := &lined{Session: s, w: w, points: make(map[dormouse.SnapshotID]string)}
+	l := &lined{Session: s, w: w, snapshots: make(map[dormouse.SnapshotID]string)}
 	l.run("echo first >file")
 	must(t, l.take("first"))
 	l.run("echo second >file")
@@ -219,17 +219,17 @@ func TestB32SnapshotsThatCannotBeFetchedCostNothing(t *testing.T) {
 			continue
 		}
 		f.fall(c)
-		for id := range l.points {
+		for id := range l.snapshots {
 			for _, verb := range []string{"restore", "branch"} {
 				if _, err := l.Once(w.ctx, http.MethodPost, l.Path("/"+verb), map[string]any{"snapshot": id}, nil); rig.Refused(err) == nil {
 					t.Errorf("%s: to %s came to %v", f.name, verb, err)
 				}
 			}
 		}
-		l.has("second", "with a point that was not fetched,")
+		l.has("second", "with a snapshot that was not fetched,")
 		c.heals(t)
 	}
-	for id, what := range l.points {
+	for id, what := range l.snapshots {
 		w.until("it is fetched", func() bool {
 			_, err := l.Once(w.ctx, http.MethodPost, l.Path("/restore"), map[string]any{"snapshot": id}, nil)
 			return err == nil
@@ -238,7 +238,7 @@ func TestB32SnapshotsThatCannotBeFetchedCostNothing(t *testing.T) {
 	}
 }
 
-// TestB32: a bucket that does not answer delays a point, and no more.
+// TestB32: a bucket that does not answer delays a snapshot, and no more.
 func TestB32SnapshotsWaitForASlowBucket(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("layers are made by root")
@@ -249,24 +249,24 @@ func TestB32SnapshotsWaitForASlowBucket(t *testing.T) {
 	})
 	s, err := w.Create(w.ctx, "waits", map[string]any{"warm": true}, "")
 	must(t, err)
-	l := &lined{Session: s, w: w, points: make(map[dormouse.SnapshotID]string)}
+	l := &lined{Session: s, w: w, snapshots: make(map[dormouse.SnapshotID]string)}
 	l.run("echo first >file")
 	c.Hold()
 	asked := make(chan error, 1)
 	go func() { asked <- l.take("first") }()
-	l.has("first", "while a point is being kept")
+	l.has("first", "while a snapshot is being stored")
 	select {
 	case err := <-asked:
-		t.Errorf("a point came to %v while nothing was kept", err)
+		t.Errorf("a snapshot came to %v while nothing was stored", err)
 	case <-time.After(time.Second):
 	}
 	c.heals(t)
 	if err := <-asked; err != nil {
-		w.until("points are taken again", func() bool { return l.take("first") == nil })
+		w.until("snapshots are taken again", func() bool { return l.take("first") == nil })
 	}
 	l.run("echo second >file")
 	w.kill(func() { must(t, forgetLayers(w.Data)) })
-	for id := range l.points {
+	for id := range l.snapshots {
 		must(t, l.Repeat(w.ctx, http.MethodPost, l.Path("/restore"), map[string]any{"snapshot": id}, nil))
 		l.has("first", "gone back")
 	}

@@ -35,13 +35,13 @@ func TestB01NoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {
 		err = a.Prompt(w.ctx, fmt.Sprint(n), a.script(rig.Say("it fitted")))
 	}
 	refused(t, errors.Unwrap(err), http.StatusInsufficientStorage, "full")
-	before := a.log() // reading needs no room
+	before := a.log() // reading needs no space
 	for range 3 {
-		refused(t, a.Command(w.ctx, "prompts", options{"content": "no room", "id": "refused"}), http.StatusInsufficientStorage, "full")
+		refused(t, a.Command(w.ctx, "prompts", options{"content": "no space", "id": "refused"}), http.StatusInsufficientStorage, "full")
 		refused(t, a.Command(w.ctx, "interrupt", nil), http.StatusInsufficientStorage, "full")
 	}
-	if _, err := w.Once(w.ctx, http.MethodPost, "/api/sessions", options{"title": "no room"}, nil); rig.Refused(err) == nil {
-		t.Errorf("a session was made without room: %v", err)
+	if _, err := w.Once(w.ctx, http.MethodPost, "/api/sessions", options{"title": "no space"}, nil); rig.Refused(err) == nil {
+		t.Errorf("a session was made without space: %v", err)
 	}
 	if diff := cmp.Diff(before, a.log()); diff != "" {
 		t.Errorf("what was refused left its mark: %s", diff)
@@ -54,7 +54,7 @@ func TestB01NoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {
 	w.until("the command has ended", func() bool { return a.effects("end") == 1 })
 	free()
 	a.sees(dormouse.TurnEnded, 1)
-	a.send("refused", a.script(rig.Say("now there is room")))
+	a.send("refused", a.script(rig.Say("now there is space")))
 	a.rests()
 	log := a.log()
 	if n := len(only(log, dormouse.AttemptStarted)); n != len(only(log, dormouse.TurnStarted)) || place(log, dormouse.SessionError) >= 0 {
@@ -81,7 +81,7 @@ func TestB02NoSpaceDuringRecoveryBurnsNoAttempt(t *testing.T) {
 		t.Errorf("session is %s, want running", shown.Phase)
 	}
 	before := a.log()
-	refused(t, a.Command(w.ctx, "prompts", options{"content": "no room"}), http.StatusInsufficientStorage, "full")
+	refused(t, a.Command(w.ctx, "prompts", options{"content": "no space"}), http.StatusInsufficientStorage, "full")
 	if diff := cmp.Diff(before, a.log()); diff != "" {
 		t.Error(diff)
 	}
@@ -117,7 +117,7 @@ func TestB03NoSpaceForBlobsHoldsUpOnlyWhatIsLarge(t *testing.T) {
 	w.until("the command has ended", func() bool { return a.effects("end") == 1 }) // its output has nowhere to go yet
 	disk.Inject(nil)
 	a.rests()
-	a.send("large", a.script(rig.Say("now there is room"))+large)
+	a.send("large", a.script(rig.Say("now there is space"))+large)
 	a.rests()
 	log := a.log()
 	if n := len(only(log, dormouse.AttemptStarted)); n != 3 || place(log, dormouse.SessionError) >= 0 || w.Lives() != 1 {
@@ -133,11 +133,11 @@ func TestB04NoInodesRefusesWhatNeedsAFileAndRecovers(t *testing.T) {
 	refused(t, a.Command(w.ctx, "prompts", options{"content": large, "id": "large"}), http.StatusInsufficientStorage, "full")
 	a.send("small", a.script(rig.Say("this needs no file")))
 	a.rests()
-	needs.send("box", needs.script(rig.Bash(needs.marked("true")), rig.Say("there was no room for a sandbox at first")))
+	needs.send("box", needs.script(rig.Bash(needs.marked("true")), rig.Say("there was no space for a sandbox at first")))
 	needs.sees(dormouse.SessionStatusRescheduled, 1)
 	free()
 	needs.rests()
-	a.send("large", a.script(rig.Say("now there is room"))+large)
+	a.send("large", a.script(rig.Say("now there is space"))+large)
 	a.rests()
 	if n := needs.effects("end"); n != 1 || w.Lives() != 1 {
 		t.Errorf("the command ran %d times, and it took %d servers", n, w.Lives())
@@ -155,7 +155,7 @@ func smallDisk(t *testing.T, size string) func(*rig.Server) {
 	}
 }
 
-// fill leaves no room on the server's disk until free is called.
+// fill leaves no space on the server's disk until free is called.
 func (w *world) fill() (free func()) {
 	w.t.Helper()
 	path := filepath.Join(w.Data, "filler")
@@ -173,7 +173,7 @@ func (w *world) fill() (free func()) {
 	return func() { must(w.t, os.Remove(path)) }
 }
 
-// fillInodes leaves no room for another file until free is called.
+// fillInodes leaves no space for another file until free is called.
 func (w *world) fillInodes() (free func()) {
 	w.t.Helper()
 	dir := filepath.Join(w.Data, "filler")

@@ -101,7 +101,7 @@ func (w *world) outage(d *drive, s *stall, keep powercut.Keep) {
 	must(w.t, err)
 }
 
-// stall is a disk that stands still at the first request of a kind.
+// stall is a disk that hangs at the first request of a kind.
 type stall struct {
 	hit     func(powercut.Request) bool
 	reached func()
@@ -118,7 +118,7 @@ func newStall(hit func(powercut.Request) bool) *stall {
 	}
 }
 
-// fault stands still until end; then the power fails.
+// fault hangs until end; then the power fails.
 func (s *stall) fault(r powercut.Request) error {
 	if !s.hit(r) {
 		return nil
@@ -131,7 +131,7 @@ func (s *stall) fault(r powercut.Request) error {
 	return syscall.EIO
 }
 
-// wait waits for the disk to stand still.
+// wait waits for the disk to hang.
 func (s *stall) wait(w *world) {
 	w.t.Helper()
 	select {

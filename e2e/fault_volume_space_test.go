@@ -45,7 +45,7 @@ func (a *actor) ranOnce(l *lined) {
 func (w *world) atWork() (*actor, *lined) {
 	w.t.Helper()
 	a := w.createUnseen(nil)
-	l := &lined{Session: a.Session, w: w, points: make(map[dormouse.SnapshotID]string)}
+	l := &lined{Session: a.Session, w: w, snapshots: make(map[dormouse.SnapshotID]string)}
 	l.run("true")
 	a.send("at work", a.script(rig.Bash(marksOnce), rig.Say("it was only delayed")))
 	a.sees(dormouse.AgentToolUse, 1)
@@ -63,15 +63,15 @@ func TestB01OnVolumesNoSpaceForTheLogRefusesThePromptAndRecovers(t *testing.T) {
 	}
 	refused(t, errors.Unwrap(err), http.StatusInsufficientStorage, "full")
 	for range 3 {
-		refused(t, a.Command(w.ctx, "prompts", options{"content": "no room", "id": "refused"}), http.StatusInsufficientStorage, "full")
+		refused(t, a.Command(w.ctx, "prompts", options{"content": "no space", "id": "refused"}), http.StatusInsufficientStorage, "full")
 	}
 	if _, err := a.Rows(w.ctx); err != nil {
 		t.Errorf("lists cannot be read: %v", err)
 	}
-	must(t, sleep.For(w.ctx, marksOnceTakes)) // it ends while there is no room for its result
+	must(t, sleep.For(w.ctx, marksOnceTakes)) // it ends while there is no space for its result
 	free()
 	a.sees(dormouse.TurnEnded, 1)
-	a.send("refused", a.script(rig.Say("now there is room")))
+	a.send("refused", a.script(rig.Say("now there is space")))
 	a.rests()
 	a.ranOnce(l)
 	if log := a.log(); len(only(log, dormouse.AttemptStarted)) != len(only(log, dormouse.TurnStarted)) || w.Lives() != 1 {
@@ -111,18 +111,18 @@ func TestB03OnVolumesNoSpaceForASnapshotTakesNone(t *testing.T) {
 	free := w.fill()
 	w.drain()
 	refused(t, l.take("second"), http.StatusInsufficientStorage, "full")
-	l.has("second", "without room for a snapshot")
+	l.has("second", "without space for a snapshot")
 	free()
-	w.until("there is room for a snapshot", func() bool { return l.take("second") == nil })
-	for id, what := range l.points {
+	w.until("there is space for a snapshot", func() bool { return l.take("second") == nil })
+	for id, what := range l.snapshots {
 		must(t, l.Repeat(w.ctx, http.MethodPost, l.Path("/restore"), map[string]any{"snapshot": id}, nil))
 		l.has(what, "gone back")
 		if what == "second" && l.run("sha256sum big") != sum {
 			t.Error("what was in the snapshot is something else")
 		}
 	}
-	if len(l.points) != 2 || w.Lives() != 1 {
-		t.Errorf("%d snapshots were taken, by %d servers", len(l.points), w.Lives())
+	if len(l.snapshots) != 2 || w.Lives() != 1 {
+		t.Errorf("%d snapshots were taken, by %d servers", len(l.snapshots), w.Lives())
 	}
 }
 
@@ -132,7 +132,7 @@ func TestB04OnVolumesNoInodesRefusesWhatNeedsAFileAndRecovers(t *testing.T) {
 	awake, needs := w.onVolumes(nil), w.createUnseen(cold)
 	free := w.fillInodes()
 	awake.run("echo kept > file") // which is on its own volume
-	needs.send("box", needs.script(rig.Bash("echo ran >> effects"), rig.Say("there was no room for a sandbox at first")))
+	needs.send("box", needs.script(rig.Bash("echo ran >> effects"), rig.Say("there was no space for a sandbox at first")))
 	needs.sees(dormouse.SessionStatusRescheduled, 1)
 	free()
 	needs.rests()

@@ -37,7 +37,7 @@ func loopDisk(t *testing.T, size string, flags ...string) func(*rig.Server) {
 // onVolumes makes a session in which commands are run.
 func (w *world) onVolumes(o options) *lined {
 	w.t.Helper()
-	l := &lined{Session: w.createUnseen(o).Session, w: w, points: make(map[dormouse.SnapshotID]string)}
+	l := &lined{Session: w.createUnseen(o).Session, w: w, snapshots: make(map[dormouse.SnapshotID]string)}
 	l.run("true")
 	return l
 }
@@ -83,7 +83,7 @@ func TestB41AFullDiskDestroysNoAcknowledgedFile(t *testing.T) {
 	}
 }
 
-// TestB42: on a disk without a byte left people can do what makes room.
+// TestB42: on a disk without a byte left people can do what frees space.
 func TestB42OnAFullDiskRoomCanBeMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, loopDisk(t, "240M", "--spares", "0"))
@@ -94,7 +94,7 @@ func TestB42OnAFullDiskRoomCanBeMade(t *testing.T) {
 	}
 	deleted.run("head -c 20000000 /dev/urandom > big")
 	free := w.fill()
-	refused(t, kept.Command(w.ctx, "prompts", options{"content": "no room"}), http.StatusInsufficientStorage, "full")
+	refused(t, kept.Command(w.ctx, "prompts", options{"content": "no space"}), http.StatusInsufficientStorage, "full")
 	must(t, ended.Command(w.ctx, "terminate", nil))
 	var all struct {
 		Snapshots []listedSnapshot `json:"snapshots"`
@@ -111,16 +111,16 @@ func TestB42OnAFullDiskRoomCanBeMade(t *testing.T) {
 		t.Errorf("snapshots cannot be pruned: %v", err)
 	}
 	must(t, deleted.Delete(w.ctx))
-	// The room of one session is enough for the others to go on.
-	w.until("there is room", func() bool { return kept.Command(w.ctx, "prompts", options{"content": "hello", "id": "hello"}) == nil })
-	kept.has("2", "after room was made")
+	// The space of one session is enough for the others to go on.
+	w.until("there is space", func() bool { return kept.Command(w.ctx, "prompts", options{"content": "hello", "id": "hello"}) == nil })
+	kept.has("2", "after space was freed")
 	free()
 	if shown, err := ended.Show(w.ctx); err != nil || shown.Phase != dormouse.PhaseTerminated || w.Lives() != 1 {
 		t.Errorf("it is %s, %v, after %d servers", shown.Phase, err, w.Lives())
 	}
 }
 
-// TestB43: a session that sleeps when the disk is full wakes when there is room, with
+// TestB43: a session that sleeps when the disk is full wakes when there is space, with
 // what ran in it.
 func TestB43WhatSleepsOnAFullDiskWakesWhenThereIsRoom(t *testing.T) {
 	t.Parallel()
@@ -130,10 +130,10 @@ func TestB43WhatSleepsOnAFullDiskWakesWhenThereIsRoom(t *testing.T) {
 	l.sleeps()
 	free := w.fill()
 	w.drain()
-	told, err := l.Ask(w.ctx, rig.Asked{ClientID: "early", Command: "cat file"})
+	result, err := l.Ask(w.ctx, rig.Asked{ClientID: "early", Command: "cat file"})
 	must(t, err)
-	if !strings.Contains(told.Error, "no space left") {
-		t.Errorf("a command is answered with %+v", told)
+	if !strings.Contains(result.Error, "no space left") {
+		t.Errorf("a command is answered with %+v", result)
 	}
 	free()
 	if got := l.run("cat file; kill -0 $(cat pid) && echo runs"); got != "kept\nruns\n" {

@@ -146,7 +146,7 @@ func (h *history) ask(s step) seen {
 	return got
 }
 
-// story spells what the log says of the queue, or in which order prompts were
+// story describes what the log says of the queue, or in which order prompts were
 // taken from it. The turn that keeps the session busy is no part of it.
 func story(log []dormouse.Event, taken bool) string {
 	names := make(map[dormouse.EventID]string)

@@ -126,10 +126,10 @@ func TestAServerAnswersWhileStrangersHoldConnections(t *testing.T) {
 	res, err := http.DefaultClient.Do(stream)
 	must(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
-	told := make(chan string, 1)
+	ended := make(chan string, 1)
 	go func() {
 		b, err := io.ReadAll(res.Body)
-		told <- fmt.Sprint(string(b), err)
+		ended <- fmt.Sprint(string(b), err)
 	}()
 	pid := w.live().PID()
 	before := resident(t, pid)
@@ -154,11 +154,11 @@ func TestAServerAnswersWhileStrangersHoldConnections(t *testing.T) {
 		t.Errorf("it has grown by %d MiB", grown>>20)
 	}
 	select {
-	case got := <-told:
+	case got := <-ended:
 		t.Errorf("a stream was cut after %s", got)
 	default:
 		w.cli("session", "delete", id, "--yes")
-		if got := <-told; !strings.Contains(got, "session.deleted") || !strings.HasSuffix(got, "<nil>") {
+		if got := <-ended; !strings.Contains(got, "session.deleted") || !strings.HasSuffix(got, "<nil>") {
 			t.Errorf("the stream ended with %s", got)
 		}
 	}

@@ -23,9 +23,9 @@ func TestAWorkspaceIsCarriedToAnotherServer(t *testing.T) {
 	id := strings.TrimSpace(from.cli("session", "create", "--model", "offline"))
 	from.turns(id, "mkdir -p d/e; echo one >d/a; ln -s d/a l; ln d/a hard; mkfifo p; head -c 2000000 /dev/urandom >big; echo gone >gone",
 		"rm gone; chmod 4711 d/a; chown 1:2 d/e; touch -d @12345.678901234 d/e; echo .wh. >.wh.odd")
-	point := from.snapshots(id)[0].ID
+	snapshot := from.snapshots(id)[0].ID
 	file := filepath.Join(t.TempDir(), "image.tar")
-	from.cli("snapshot", "export", id, point, file)
+	from.cli("snapshot", "export", id, snapshot, file)
 	want := from.cli("exec", id, everything)
 
 	made := strings.TrimSpace(to.cli("snapshot", "import", file, "--model", "offline", "--title", "carried over", "--id", "mine"))

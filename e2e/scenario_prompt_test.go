@@ -297,7 +297,7 @@ func (w *world) adopt(id dormouse.SessionID) *actor {
 	return a
 }
 
-// queue spells what the server lists as waiting and at work.
+// queue formats what the server lists as waiting and at work.
 func (a *actor) queue() []string {
 	a.w.t.Helper()
 	rows, err := a.Rows(a.w.ctx)

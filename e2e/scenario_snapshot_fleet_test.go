@@ -33,10 +33,10 @@ func TestASessionIsTakenBackOverAnyServer(t *testing.T) {
 	}
 	id := strings.TrimSpace(ask(0, "session", "create", "--model", "offline"))
 	a := &actor{w: f.world, Session: &rig.Session{Client: f.Client, ID: dormouse.SessionID(id)}}
-	turn := func(i int, command string, points int) {
+	turn := func(i int, command string, snapshots int) {
 		t.Helper()
 		ask(i, "session", "send", id, "$ "+command, "--follow")
-		f.until("there is a snapshot of the turn", func() bool { return strings.Count(ask(i, "snapshot", "list", id), "snap_") == points })
+		f.until("there is a snapshot of the turn", func() bool { return strings.Count(ask(i, "snapshot", "list", id), "snap_") == snapshots })
 	}
 	turn(0, "echo one >a", 1)
 	has := f.owner(a, -1)

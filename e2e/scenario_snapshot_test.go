@@ -42,7 +42,7 @@ func (w *world) turns(id string, commands ...string) {
 	}
 }
 
-// asked is how much the model was told before each of its replies.
+// asked is how much the model was sent before each of its replies.
 func (w *world) asked(id string) (tokens []int) {
 	w.t.Helper()
 	for line := range strings.Lines(w.cli("session", "events", id, "--json")) {
@@ -78,7 +78,7 @@ func TestASessionIsTakenBackByHand(t *testing.T) {
 	w.turns(id, first, second)
 	named := strings.TrimSpace(w.cli("snapshot", "create", id, "--label", "all is well"))
 	w.turns(id, breaks)
-	told := w.asked(id)
+	sent := w.asked(id)
 	all := w.snapshots(id)
 	if len(all) != 4 || !all[0].Newest || all[1].ID != named || all[1].Label != "all is well" || all[1].Reason != "asked" || all[3].Reason != "turn" {
 		t.Fatalf("listed %+v", all)
@@ -104,7 +104,7 @@ func TestASessionIsTakenBackByHand(t *testing.T) {
 		t.Errorf("left are %+v", left)
 	}
 
-	// What was reverted is shown beside the line, and the model is not told of it.
+	// What was reverted is shown beside the history, and the model is not sent it.
 	if log := w.cli("log", id); strings.Contains(log, breaks) || !strings.Contains(log, second) || !strings.Contains(log, "all is well") {
 		t.Errorf("the line is\n%s", log)
 	}
@@ -114,8 +114,8 @@ func TestASessionIsTakenBackByHand(t *testing.T) {
 	w.turns(id, breaks)
 	again := w.asked(id)
 	const notice = 100 // that the sandbox was restarted, at most
-	if n := len(told); told[n-1] < told[n-2]+5*notice || len(again) != n+2 || again[n] > told[n-2]+notice {
-		t.Errorf("asked the same again, the model was told %v, and before %v", again, told)
+	if n := len(sent); sent[n-1] < sent[n-2]+5*notice || len(again) != n+2 || again[n] > sent[n-2]+notice {
+		t.Errorf("asked the same again, the model was sent %v, and before %v", again, sent)
 	}
 
 	w.compare(id, all[2].ID, named)

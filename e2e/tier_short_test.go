@@ -10,7 +10,7 @@ const (
 	grids   = 1               // on which the power fails
 	cuts    = 12              // how often it does on each
 	crashes = 3               // how often the database does
-	stalls  = 3 * time.Second // how long a disk stands still
+	stalls  = 3 * time.Second // how long a disk hangs
 	reads   = 3 * time.Second // how long somebody reads the database
 	backlog = 64 << 20        // how large its log has become at boot
 

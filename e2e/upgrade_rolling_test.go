@@ -71,8 +71,8 @@ func (u *upgrade) via(i int, a *actor) *rig.Session {
 	return &rig.Session{Client: c, ID: a.ID}
 }
 
-// made makes a session on one server, and has that one load it.
-func (u *upgrade) made(i int, tag string) *actor {
+// create makes a session on one server, and has that one load it.
+func (u *upgrade) create(i int, tag string) *actor {
 	u.t.Helper()
 	c := u.keepers[i].Client()
 	u.t.Cleanup(c.Close)
@@ -82,12 +82,12 @@ func (u *upgrade) made(i int, tag string) *actor {
 	a.Session = &rig.Session{Client: u.Client, ID: s.ID} // followed on any server
 	a.Follow(u.ctx, true)
 	u.t.Cleanup(func() { a.Follower.Close() })
-	a.talks(i, u, "first")
+	a.mustAnswer(i, u, "first")
 	return a
 }
 
-// talks has a session answer a prompt that is sent to one server.
-func (a *actor) talks(i int, u *upgrade, id string) {
+// mustAnswer has a session answer a prompt that is sent to one server.
+func (a *actor) mustAnswer(i int, u *upgrade, id string) {
 	u.t.Helper()
 	s := u.via(i, a)
 	must(u.t, s.Prompt(u.ctx, id, a.script(rig.Say("said "+id))))
@@ -139,13 +139,13 @@ func (u *upgrade) ownerless(a *actor, long time.Duration) {
 func TestAnOlderServerLeavesWhatANewerOneWroteToOthers(t *testing.T) {
 	t.Parallel()
 	u := newUpgrade(t)
-	plain, moved, dreaming := u.made(older, "plain"), u.made(newer, "moved"), u.made(newer, "dreamer")
-	plain.talks(newer, u, "to the other") // which asks the older one
+	plain, moved, dreaming := u.create(older, "plain"), u.create(newer, "moved"), u.create(newer, "dreamer")
+	plain.mustAnswer(newer, u, "to the other") // which asks the older one
 
 	s := u.via(newer, dreaming)
 	_, err := s.Once(u.ctx, http.MethodPatch, s.Path(""), options{"title": "dreaming"}, nil)
 	must(t, err)
-	dreaming.talks(older, u, "through the older one") // which asks the newer one
+	dreaming.mustAnswer(older, u, "through the older one") // which asks the newer one
 	wait, open := u.gate()
 	must(t, s.Prompt(u.ctx, "works", dreaming.script(rig.Bash(wait), rig.Say("it went on"))))
 	u.until("it works", func() bool { return dreaming.show().Phase == dormouse.PhaseRunning })
@@ -153,8 +153,8 @@ func TestAnOlderServerLeavesWhatANewerOneWroteToOthers(t *testing.T) {
 	u.life(newer).Kill()
 	u.ownerless(dreaming, lease+3*time.Second)
 	u.refuses(older, dreaming, "while the newer one is gone")
-	plain.talks(older, u, "goes on")
-	moved.talks(older, u, "taken over")
+	plain.mustAnswer(older, u, "goes on")
+	moved.mustAnswer(older, u, "taken over")
 	u.ownerless(dreaming, time.Second)
 
 	close(u.back)
@@ -165,7 +165,7 @@ func TestAnOlderServerLeavesWhatANewerOneWroteToOthers(t *testing.T) {
 		said := only(dreaming.Follower.Seen(), dormouse.AgentMessage)
 		return len(said) > 0 && words(said[len(said)-1]) == "it went on"
 	})
-	dreaming.talks(older, u, "again through the older one")
+	dreaming.mustAnswer(older, u, "again through the older one")
 	if n := counted(t, u, s); n < 1000 {
 		t.Errorf("%d messages, want those of the dream among them", n)
 	}
@@ -177,8 +177,8 @@ func TestAnOlderServerLeavesWhatANewerOneWroteToOthers(t *testing.T) {
 	}
 	u.keepers[older].Resume()
 	u.life(older)
-	plain.talks(older, u, "after a step back")
-	moved.talks(older, u, "after a step back")
+	plain.mustAnswer(older, u, "after a step back")
+	moved.mustAnswer(older, u, "after a step back")
 	u.refuses(older, dreaming, "after a step back")
 	u.ownerless(dreaming, time.Second)
 

@@ -27,10 +27,10 @@ type past struct {
 	dir  string // below testdata/upgrade
 	kind string // sqlite or postgres
 	// Sessions are what that version told of each session, by id.
-	sessions map[dormouse.SessionID]told
+	sessions map[dormouse.SessionID]oldSession
 }
 
-type told struct {
+type oldSession struct {
 	Shown struct {
 		Title  string          `json:"title"`
 		Status dormouse.Status `json:"status"`
@@ -176,18 +176,18 @@ func (a *actor) rings() {
 	a.w.t.Helper()
 	a.says("it rang")
 	a.finds("written by the agent\nwritten by a person\n")
-	var points struct {
+	var snapshots struct {
 		Snapshots []struct {
 			Label string `json:"label"`
 		} `json:"snapshots"`
 	}
-	must(a.w.t, a.Get(a.w.ctx, a.Path("/snapshots"), &points))
+	must(a.w.t, a.Get(a.w.ctx, a.Path("/snapshots"), &snapshots))
 	found := false
-	for _, p := range points.Snapshots {
+	for _, p := range snapshots.Snapshots {
 		found = found || p.Label == "as it was"
 	}
 	if !found {
-		a.w.t.Errorf("the snapshots are %+v", points.Snapshots)
+		a.w.t.Errorf("the snapshots are %+v", snapshots.Snapshots)
 	}
 }
 
@@ -203,7 +203,7 @@ func (a *actor) finds(files string) {
 }
 
 // goesOn compares a session with what was told of it, and has it go on.
-func (a *actor) goesOn(was told) {
+func (a *actor) goesOn(was oldSession) {
 	t, w := a.w.t, a.w
 	t.Helper()
 	if shown := a.show(); shown.Title != was.Shown.Title {
@@ -220,7 +220,7 @@ func (a *actor) goesOn(was told) {
 		a.send("after", a.script(rig.Say("it goes on")))
 		a.says("it goes on")
 	}
-	var is told
+	var is oldSession
 	must(t, a.Get(w.ctx, a.Path("/events?all=true&limit=1000"), &is.Events))
 	if len(is.Events.Events) < len(was.Events.Events) || !ended && len(is.Events.Events) == len(was.Events.Events) {
 		t.Fatalf("%s has %d events, and had %d", a.ID, len(is.Events.Events), len(was.Events.Events))

@@ -353,7 +353,7 @@ func only(log []dormouse.Event, t dormouse.EventType) []dormouse.Event {
 	return found
 }
 
-// types spells a log for people.
+// types formats a log for people.
 func types(log []dormouse.Event) string {
 	var b strings.Builder
 	for _, e := range log {
@@ -381,7 +381,7 @@ func (a *actor) judge() {
 	a.w.t.Helper()
 	a.rests()
 	e := oracle.Evidence{Acks: a.Acks(), All: true, Answer: a.answers, Slack: a.w.slack, Untimed: a.w.untimed, Damaged: a.w.damaged, Relayed: a.w.Store.Shared()}
-	a.still(&e)
+	a.readAtRest(&e)
 	catchUp, cancel := context.WithTimeout(a.w.ctx, 10*time.Second)
 	defer cancel()
 	end := e.Log[len(e.Log)-1].Seq
@@ -404,9 +404,9 @@ func (a *actor) judge() {
 	}
 }
 
-// still reads the log and what is shown of it at one instant: again, until
+// readAtRest reads the log and what is shown of it at one instant: again, until
 // nothing came in between.
-func (a *actor) still(e *oracle.Evidence) {
+func (a *actor) readAtRest(e *oracle.Evidence) {
 	a.w.t.Helper()
 	for {
 		e.Log, e.Shown = a.log(), a.show()

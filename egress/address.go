@@ -73,8 +73,8 @@ func isatap(a netip.Addr) bool {
 	return b[8]&^0x02 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// malformed says why an address is refused whatever is allowed: it is another
-// spelling of an address that is to be named as itself.
+// malformed says why an address is refused whatever is allowed: it is another notation of
+// an address that must be given directly.
 func malformed(a netip.Addr) string {
 	switch {
 	case !a.IsValid():

@@ -13,7 +13,7 @@ const AllowFlag = "--egress-allow"
 type Allow struct {
 	prefixes  []netip.Prefix
 	addresses map[netip.AddrPort]bool
-	names     map[string]bool // as target spells them, with the port
+	names     map[string]bool // in the form of target.String
 }
 
 // ParseAllow reads entries of four kinds: a prefix (10.1.0.0/16), an address,
@@ -68,7 +68,7 @@ func (a *Allow) covers(addr netip.Addr) bool {
 	return false
 }
 
-// singles reports whether the address stands there by itself.
+// singles reports whether the address itself is listed.
 func (a *Allow) singles(addr netip.Addr) bool {
 	for _, p := range a.prefixes {
 		if p.IsSingleIP() && p.Addr() == addr {

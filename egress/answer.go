@@ -12,7 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// errSilent ends what nobody has sent a byte on for too long.
+// errSilent ends a connection that was idle for too long.
 var errSilent = errors.New("nothing was sent either way for too long")
 
 // refusal says why a request must not leave, and what would allow it.
@@ -50,7 +50,7 @@ const (
 	verdictGone        = "gone" // the program or the server went away first
 )
 
-// answer is what a program is told when its request came to nothing.
+// answer is the response to a request that failed.
 type answer struct {
 	status  int
 	verdict string
@@ -81,7 +81,7 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
-// cause is the part of a network error that is nobody's secret.
+// cause is the part of a network error that reveals no address.
 func cause(err error) string {
 	var name *net.DNSError
 	var errno syscall.Errno

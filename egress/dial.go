@@ -31,8 +31,8 @@ func (p *Proxy) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return p.dial(ctx, t)
 }
 
-// dial connects to t, or says why that must not be. One bad address spoils a
-// name: whoever answers for it is not to be trusted with the others.
+// dial connects to t, or says why that must not be. One bad address
+// refuses the name: its resolver is not trusted with the others.
 func (p *Proxy) dial(ctx context.Context, t target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.DialTimeout)
 	defer cancel()
@@ -95,8 +95,8 @@ func (p *Proxy) dialAddress(ctx context.Context, t target, a netip.Addr, left in
 	return d.DialContext(ctx, "tcp", netip.AddrPortFrom(a, t.port).String())
 }
 
-// control is asked by the dialer about the address it is about to connect to,
-// so that what is checked is what is dialled.
+// control is called by the dialer with the address that it is about to connect to, so that
+// the address that is checked is the one that is dialled.
 func (p *Proxy) control(t target, address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

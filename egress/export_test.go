@@ -14,7 +14,7 @@ func Join(inside, outside net.Conn, idle time.Duration) error {
 	return join(inside, outside, idle, newRecord("CONNECT"))
 }
 
-// ParseTarget reads host:port and spells it as it would be dialled.
+// ParseTarget parses host:port and returns it in the form that is dialled.
 func ParseTarget(s string, fallback uint16) (string, error) {
 	t, err := parseTarget(s, fallback)
 	if err != nil {

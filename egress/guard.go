@@ -11,7 +11,7 @@ import (
 const (
 	mailPort = 25
 
-	// ownAge is how old our knowledge of the machine's addresses may be.
+	// ownAge is how long the list of the machine's addresses is cached.
 	ownAge = 3 * time.Second
 )
 
@@ -20,7 +20,7 @@ const (
 type guard struct {
 	allow     Allow
 	listeners []netip.AddrPort
-	names     map[string]bool // of the server itself, as target spells them, with the port
+	names     map[string]bool // of the server itself, in the form of target.String
 	own       own
 }
 
@@ -35,11 +35,11 @@ func (g *guard) check(t target, a netip.Addr) error {
 	if g.allow.addresses[netip.AddrPortFrom(a, t.port)] {
 		return nil
 	}
-	ours, err := g.own.has(a)
+	own, err := g.own.has(a)
 	if err != nil {
 		return err
 	}
-	if g.names[t.String()] || g.listens(a, t.port, ours) {
+	if g.names[t.String()] || g.listens(a, t.port, own) {
 		return &refusal{why: "it is this server", entry: "ADDRESS:PORT"}
 	}
 	if g.allow.names[t.String()] {
@@ -51,28 +51,28 @@ func (g *guard) check(t target, a netip.Addr) error {
 	if words := classify(a); words != "" && !g.allow.covers(a) {
 		return &refusal{why: "it is " + words, entry: t.String()}
 	}
-	if ours && !a.IsLoopback() && !g.allow.singles(a) {
+	if own && !a.IsLoopback() && !g.allow.singles(a) {
 		return &refusal{why: "it is an address of the machine that sandboxes run on", entry: t.String()}
 	}
 	return nil
 }
 
-// ownNames spells names as targets are. What is none leads nowhere.
+// ownNames writes names in the form of targets. What is not a valid target is left out.
 func ownNames(names []string) map[string]bool {
-	spelled := make(map[string]bool, len(names))
+	targets := make(map[string]bool, len(names))
 	for _, name := range names {
 		if t, err := parseTarget(name, 0); err == nil {
-			spelled[t.String()] = true
+			targets[t.String()] = true
 		}
 	}
-	return spelled
+	return targets
 }
 
-// listens reports whether the server itself would answer.
-func (g *guard) listens(a netip.Addr, port uint16, ours bool) bool {
+// listens reports whether the server itself listens there.
+func (g *guard) listens(a netip.Addr, port uint16, own bool) bool {
 	for _, l := range g.listeners {
 		at := l.Addr().Unmap().WithZone("")
-		if l.Port() == port && (at == a || at.IsUnspecified() && (ours || a.IsLoopback())) {
+		if l.Port() == port && (at == a || at.IsUnspecified() && (own || a.IsLoopback())) {
 			return true
 		}
 	}

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// limited is a listener that answers for itself when there are too many
-// connections.
+// limited is a listener that refuses connections above a limit.
 type limited struct {
 	net.Listener
 	free chan struct{} // holds one for each open connection
 }
 
-// counted is a connection that gives its place back when it is closed.
+// counted is a connection that counts until it is closed.
 type counted struct {
 	net.Conn
 	release func()
@@ -45,7 +44,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// turnAway never waits: the text fits any fresh socket.
+// turnAway never blocks: the text fits into the buffer of any new socket.
 func turnAway(c net.Conn, most int) {
 	text := fmt.Sprintf("dormouse: this session has %d connections open, which is as many as it may.\n", most)
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))

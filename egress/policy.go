@@ -28,8 +28,8 @@ type Policy struct {
 	Packages bool
 }
 
-// check refuses a request to t that the policy does not let out. The hosts of
-// packages are asked for only if it depends on them.
+// check refuses a request to t that the policy does not allow. The hosts of packages are
+// looked up only if the decision depends on them.
 func (p Policy) check(t target, packages func() []dormouse.Host) error {
 	covers := func(h dormouse.Host) bool { return h.Covers(t.host, t.port) }
 	switch {
@@ -60,7 +60,7 @@ func (p Policy) check(t target, packages func() []dormouse.Host) error {
 // PackageFlag is the flag that says where packages come from. Refusals name it.
 const PackageFlag = "--package-hosts"
 
-// entry spells a target as it would stand among the hosts of an environment.
+// entry is a target in the form of the hosts of an environment.
 func (t target) entry() string {
 	if t.port == plainPort || t.port == securePort {
 		return t.authority()

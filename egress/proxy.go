@@ -45,7 +45,7 @@ const (
 	refusedBurst = 10
 )
 
-// Session is whose traffic it is, and what it may do.
+// Session is the session that traffic belongs to, and its policy.
 type Session struct {
 	ID     dormouse.SessionID
 	Policy Policy
@@ -61,9 +61,9 @@ type Options struct {
 	PackageHosts func() []dormouse.Host
 	// Allow is what may be reached beyond the public internet.
 	Allow Allow
-	// Listeners are where the server itself listens.
+	// Listeners are the addresses that the server itself listens at.
 	Listeners []netip.AddrPort
-	// Names are where it is said to be, as name:port, wherever that leads.
+	// Names are the names that it is known by, as name:port, whatever they resolve to.
 	Names []string
 	// Resolver is nil for the machine's own.
 	Resolver Resolver
@@ -110,8 +110,8 @@ func New(o Options) *Proxy {
 	}
 }
 
-// Serve carries what comes through l, which is who's and nobody else's, until
-// ctx ends. Then it closes l and every connection, and returns nil once all
+// Serve serves the connections of l, all of which belong to the session who, until ctx
+// ends. Then it closes l and every connection, and returns nil once all
 // requests have ended. A listener that breaks before that is an error.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener, who Session) error {
 	ctx, cancel := context.WithCancel(ctx)

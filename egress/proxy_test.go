@@ -301,7 +301,7 @@ func TestExpectationIsPassedOnAndAnswered(t *testing.T) { // E52
 	}
 }
 
-func TestUnreachableIsToldFromSlow(t *testing.T) {
+func TestUnreachableAndSlowHaveDifferentAnswers(t *testing.T) {
 	const closed = "127.0.0.1:1" // no port that anybody is given
 	breaks := accept(t, func(*net.TCPConn) {})
 	r := serve(t, egress.Options{Resolver: &names{known: map[string][]string{}}}, closed, breaks)

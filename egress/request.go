@@ -17,7 +17,7 @@ const (
 	bufferSize = 32 << 10
 )
 
-// serve takes one request of the session out.
+// serve serves one request of the session.
 func (w *way) serve(ctx context.Context, rw http.ResponseWriter, r *http.Request) {
 	if !w.enter() {
 		panic(http.ErrAbortHandler)
@@ -128,7 +128,7 @@ func rewrite(p *httputil.ProxyRequest, to target) {
 	p.Out.Header.Del("Via")
 }
 
-// fail answers a request that came to nothing.
+// fail answers a request that failed.
 func fail(ctx context.Context, rw http.ResponseWriter, rec *record, err error) {
 	to := "The request"
 	if rec.to.host != "" {

@@ -8,15 +8,15 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// target is where a request wants to go, spelled in the one way we compare,
-// dial and log.
+// target is the destination of a request, in the canonical form that is compared, dialled
+// and logged.
 type target struct {
 	host string     // lower case, without a trailing dot; no brackets
 	addr netip.Addr // set if host is an address
 	port uint16
 }
 
-// String spells the target as host:port.
+// String is the target as host:port.
 func (t target) String() string { return t.authority() + ":" + strconv.Itoa(int(t.port)) }
 
 // authority is the host as it stands in a URI.

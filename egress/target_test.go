@@ -13,7 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse/egress"
 )
 
-func TestTargetIsSpelledInOneWay(t *testing.T) {
+func TestTargetHasOneForm(t *testing.T) {
 	for in, want := range map[string]string{
 		"example.com:443":      "example.com:443",
 		"EXAMPLE.com:443":      "example.com:443", // E04
@@ -94,7 +94,7 @@ func FuzzTarget(f *testing.F) {
 	})
 }
 
-// forms spells an IPv4 address in the ways that somebody, somewhere, reads.
+// forms is an IPv4 address in all notations that some parser accepts.
 func forms(b [4]byte) []string {
 	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	quad := netip.AddrFrom4(b).String()

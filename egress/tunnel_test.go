@@ -89,7 +89,7 @@ func TestSilentTunnelIsClosed(t *testing.T) {
 	}
 }
 
-func TestTunnelThatTalksOneWayIsNotSilent(t *testing.T) {
+func TestTunnelWithTrafficOneWayIsNotIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = 5 * time.Minute
 		program, inside := net.Pipe()

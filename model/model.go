@@ -40,8 +40,8 @@ type Request struct {
 	// Effort is how hard the model should work, in the words of its provider; empty is
 	// as usual.
 	Effort string
-	// Counted is told what the provider has counted so far whenever it says so, if not
-	// nil: of a call that is cut off nothing else is known.
+	// Counted, if not nil, is called with the usage that the provider has reported so far:
+	// of a call that is cut off nothing else is known.
 	Counted func(dormouse.ModelUsage) `json:"-"`
 }
 
@@ -124,7 +124,7 @@ type Delta struct {
 type Reply struct {
 	// Content holds text and tool_use parts, none empty, in the model's order.
 	Content []Part
-	// Thought says that the model thought before it spoke; what it thought is not kept.
+	// Thought says that the reply had thinking in it, which is not returned.
 	Thought    bool
 	StopReason string
 	Usage      dormouse.ModelUsage

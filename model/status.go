@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// StatusOverloaded is a provider's own status for having too much to do.
+// StatusOverloaded is the status that providers use when they are overloaded.
 const StatusOverloaded = 529
 
 // KindOf says what a provider's status means for the caller.

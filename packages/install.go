@@ -57,12 +57,12 @@ func ExitMessage(code int, output []byte) string {
 	return fmt.Sprintf("exit %d: %s", code, last)
 }
 
-// found fails with a message that names what is missing.
+// found fails with a message that names the missing packages.
 func found(program string) string {
 	return "command -v " + program + " >/dev/null || { echo 'there is no " + program + " in this sandbox'; exit 127; }\n"
 }
 
-// command is how a package manager is told to install.
+// command is the shell command that installs packages.
 type command struct {
 	program string
 	install func(names []string) string
@@ -113,5 +113,5 @@ func golang(names []string) string {
 	return b.String()
 }
 
-// quote spells words for a shell. No name of a package has a quote in it.
+// quote quotes words for a shell. No name of a package has a quote in it.
 func quote(names []string) string { return "'" + strings.Join(names, "' '") + "'" }

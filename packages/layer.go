@@ -105,7 +105,7 @@ func (l Layer) Seal(m Manifest) error {
 	return nil
 }
 
-// Retire takes the manifest away, so that no session begins to use the layer.
+// Retire removes the manifest, so that no session begins to use the layer.
 func (l Layer) Retire() error { return os.Remove(l.manifest()) }
 
 // Store has all layers, as DIR/KEY/ID.

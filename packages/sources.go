@@ -41,7 +41,7 @@ const (
 // or does not answer, has no sources.
 type question struct {
 	argv []string
-	// name is the variable that tells the same to another one.
+	// name is the variable that configures the same in a sandbox.
 	name string
 }
 
@@ -91,7 +91,7 @@ func Look(ctx context.Context, env []string, log *slog.Logger) Sources {
 	return Sources{Hosts: found.hosts, Env: found.env}
 }
 
-// ask runs a package manager where no project has a say.
+// ask runs a package manager outside of any project.
 func ask(ctx context.Context, argv, env []string) (string, error) {
 	program, err := find(argv[0], env)
 	if err != nil {
@@ -126,7 +126,7 @@ func find(name string, env []string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// finder gathers what was said.
+// finder collects hosts and variables from the answers.
 type finder struct {
 	hosts  []dormouse.Host
 	names  []string
@@ -171,7 +171,7 @@ func (f *finder) add(raw string) (private bool) {
 	return u.User != nil
 }
 
-// aptFiles reads what apt is told of its sources.
+// aptFiles reads the sources of apt.
 func aptFiles(dir string) []string {
 	names := []string{filepath.Join(dir, "sources.list")}
 	for _, pattern := range []string{"*.list", "*.sources"} {

@@ -16,8 +16,8 @@ type Victim struct {
 	Command string `json:"command"`
 	// RSS is the bytes of memory it held.
 	RSS int64 `json:"rss"`
-	// Told reports that the result of an op will say so.
-	Told bool `json:"told,omitempty"`
+	// Reported says that the result of an op will say so.
+	Reported bool `json:"told,omitempty"`
 }
 
 // String describes the kill, as the result of an op does.

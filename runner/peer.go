@@ -82,12 +82,12 @@ func (l *Link) keepSocket() {
 		case <-tick.C:
 		}
 		l.mu.Lock()
-		connected, quiet, ours := l.peer != nil, l.quiescing, l.at
+		connected, quiet, inode := l.peer != nil, l.quiescing, l.at
 		l.mu.Unlock()
 		if quiet {
 			continue
 		}
-		if isAt(l.opts.Path, ours) {
+		if isAt(l.opts.Path, inode) {
 			continue
 		}
 		if connected && answers(l.opts.Path) {

@@ -10,8 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// Condition is whether the files of a session can be believed to be what was written to
-// them.
+// Condition says whether the files of a session are what was written to them.
 type Condition string
 
 // The conditions.
@@ -48,8 +47,7 @@ type Syncer interface {
 	Sync(ctx context.Context, id dormouse.SessionID, workspace uint64, newest dormouse.SnapshotID) error
 }
 
-// Recoverer is implemented by drivers whose files may turn out to be less than what
-// was written to them.
+// Recoverer is implemented by drivers whose files may have lost writes.
 type Recoverer interface {
 	// Recover must see to it that the workspace of a session that has no sandbox is at
 	// least its newest snapshot, if its files are not sound: what was lost or rolled
@@ -93,19 +91,19 @@ type Recovered struct {
 	// Since is when they were last known to be synced: what was written later may be
 	// missing. It is zero if that is not known.
 	Since time.Time
-	// Files are what was put back, Count how many there are. At most MaxListed are listed.
+	// Files are the files that were restored, Count how many there are. At most MaxListed are listed.
 	Files []layer.Restored
 	Count int
 	// Aside is where the host keeps a volume that could not be read any more, or had no
-	// room for the files of the snapshot, empty if it is still the session's.
+	// space for the files of the snapshot; empty if the session still has its volume.
 	Aside string
-	// Outside is the directory in which the host keeps found files that the volume had no
-	// room for beside the snapshot's, empty if there are none.
+	// Outside is the directory in which the host keeps files found in a volume that had no
+	// space for them beside those of the snapshot; empty if there are none.
 	Outside string `json:",omitempty"`
 	// Lost says why the files were not compared with the newest snapshot, empty if they
 	// were.
 	Lost string `json:",omitempty"`
-	// Fresh says that the session's volume was made by this recovery, which is not done:
-	// it has nothing but what was put back so far.
+	// Fresh says that this recovery, which is not finished, created the session's volume: it
+	// has nothing but what was restored so far.
 	Fresh bool `json:",omitempty"`
 }

@@ -33,8 +33,8 @@ func (l Latest) Number() (uint64, error) {
 	return n, nil
 }
 
-// Check refuses a workspace that the session cannot have any more, or never. It returns
-// the number of the latest.
+// Check refuses a workspace that is older than the latest one, or not valid. It returns the
+// number of the latest.
 func (l Latest) Check(w Workspace) (last uint64, err error) {
 	last, err = l.Number()
 	switch {

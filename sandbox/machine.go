@@ -6,8 +6,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// Machine is implemented by sandboxes that people can look into and work in beside their
-// ops. What it does is not recorded in the log, and none of it is repeated after a crash.
+// Machine is implemented by sandboxes that people can inspect and use beside their ops. What it does is not recorded in the log, and none of it is repeated after a crash.
 type Machine interface {
 	// Open must return once the stream is connected at its far end, and an error
 	// that says why if it cannot be. A stream must end when a newer epoch has

@@ -97,9 +97,9 @@ type Sandbox interface {
 	Close() error
 }
 
-// Ownership is what the registry of sessions says of one.
+// Ownership is what the registry of sessions knows about a session.
 type Ownership struct {
-	// Unsure says that nobody can tell just now; nothing is removed then.
+	// Unsure says that it cannot be determined right now; then nothing is removed.
 	Unsure bool
 	// Known says that the session exists.
 	Known bool

@@ -22,7 +22,7 @@ func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer
 	}
 	done.Entries, done.Bytes = taken.Written()
 	if !c.Needed && done.Entries == 0 && since != "" && since == c.Since {
-		return done // that point is noted, and there will be no other
+		return done // the mark of c.Since stays: no snapshot will be recorded
 	}
 	if err := marks.Write(string(c.As), taken.Index(), string(since)); err != nil {
 		log.WarnContext(ctx, "the next snapshot will hold everything", "session", c.Fence.Session, "error", err)

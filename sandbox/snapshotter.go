@@ -18,13 +18,13 @@ type Workspace struct {
 	// Number counts the workspaces of a session. The first is 0 and lies over
 	// nothing.
 	Number uint64
-	// Base is the snapshot that the layers make up, empty if there are none.
+	// Base is the snapshot that the layers are of, empty if there are none.
 	Base dormouse.SnapshotID
 	// Layers are the directories that it begins with, the lowest first, all of them
 	// in one directory. Nobody writes to them, and no file has two names in one.
 	Layers []string
-	// Sealed says that the layers are exactly the files that the workspace before this one
-	// was left with, so that a memory image of those may be restored.
+	// Sealed says that the layers are exactly the last files of the workspace before this
+	// one, so that a memory image that belongs to those files may be restored.
 	Sealed bool
 }
 
@@ -72,7 +72,7 @@ type SnapshotResult struct {
 	// Since is what it lies over: the snapshot that was asked for, or the base; empty if it
 	// lies over nothing.
 	Since dormouse.SnapshotID
-	// Left are paths of what a layer cannot have, such as sockets and devices, Count how
+	// Left are paths of files that a layer cannot hold, such as sockets and devices, Count how
 	// many there are. At most MaxListed are listed.
 	Left  []string
 	Count int

@@ -39,7 +39,7 @@ func (h *house) reasons() string {
 }
 
 // did has a person change the workspace by a command.
-func (h *house) did(d *lined, name, text string) {
+func (h *house) did(d *snapshotDriver, name, text string) {
 	h.t.Helper()
 	if _, err := h.exec("", "effect "+name); err != nil {
 		h.t.Fatal(err)
@@ -48,7 +48,7 @@ func (h *house) did(d *lined, name, text string) {
 }
 
 // looked is how often the workspace was looked at.
-func (d *lined) looked() int {
+func (d *snapshotDriver) looked() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.looks
@@ -64,14 +64,14 @@ func (h *house) revert(clientID string, how session.RestoreOptions) dormouse.Wor
 }
 
 // files wakes the session and returns what its workspace holds.
-func (h *house) files(d *lined) map[string]string {
+func (h *house) files(d *snapshotDriver) map[string]string {
 	h.t.Helper()
 	h.visit(true, h.state().Sandbox.Generation+1).Close()
 	return d.has()
 }
 
 func TestRevertLeavesWhatPeopleDidBeforeTheTurn(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p1", script("effect x"))
 		settle(time.Second)
@@ -92,7 +92,7 @@ func TestRevertLeavesWhatPeopleDidBeforeTheTurn(t *testing.T) {
 
 func TestTheFirstTurnCanBeReverted(t *testing.T) {
 	t.Run("files were there", func(t *testing.T) {
-		alongLine(t, func(t *testing.T, h *house, d *lined) {
+		withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 			h.create(dormouse.Created{Warm: true})
 			settle(time.Second)
 			v := h.visit(false, 1)
@@ -113,7 +113,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 	})
 	for name, warm := range map[string]bool{"cold": false, "warm": true} {
 		t.Run("without files, "+name, func(t *testing.T) {
-			alongLine(t, func(t *testing.T, h *house, d *lined) {
+			withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 				h.create(dormouse.Created{Warm: warm})
 				settle(time.Second)
 				h.mustPrompt("p1", script("effect x"))
@@ -141,7 +141,7 @@ func TestTheFirstTurnCanBeReverted(t *testing.T) {
 }
 
 func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		v := h.visit(false, 1) // who only looks changes nothing
@@ -176,7 +176,7 @@ func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 func TestATurnEndsWithoutALookWhereOnlyOthersUsedTheSandbox(t *testing.T) {
 	for name, asks := range map[string]bool{"asked": true, "before": false} {
 		t.Run(name, func(t *testing.T) {
-			alongLine(t, func(t *testing.T, h *house, d *lined) {
+			withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 				h.create(dormouse.Created{Warm: true})
 				settle(time.Second)
 				h.did(d, "mine", "by hand")
@@ -199,7 +199,7 @@ func TestATurnEndsWithoutALookWhereOnlyOthersUsedTheSandbox(t *testing.T) {
 }
 
 func TestWhereAProcessLivesEveryTurnBeginsWithALook(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		d.notes = make(map[dormouse.SnapshotID]map[string]string)
 		h.boxes.usage = runner.Usage{Processes: 2, Shells: 1}
@@ -242,7 +242,7 @@ func TestAProcessStartedAfterATurnIsKnownToItsSnapshot(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alongLine(t, func(t *testing.T, h *house, d *lined) {
+			withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 				h.create(dormouse.Created{Warm: true})
 				settle(time.Second)
 				h.mustPrompt("p1", script("sleep 5s; effect x"))
@@ -269,8 +269,8 @@ func TestAProcessStartedAfterATurnIsKnownToItsSnapshot(t *testing.T) {
 	}
 }
 
-func TestTheNextServerMakesThePointBeforeATurn(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestTheNextServerMakesTheSnapshotBeforeATurn(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.did(d, "mine", "by hand")
 		d.holds = make(chan struct{})
@@ -292,8 +292,8 @@ func TestTheNextServerMakesThePointBeforeATurn(t *testing.T) {
 	})
 }
 
-func TestAPointBeforeATurnThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestASnapshotBeforeATurnThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.did(d, "mine", "by hand")
 		d.broken = errors.New("no room")
@@ -314,7 +314,7 @@ func TestAPointBeforeATurnThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
 // A sandbox that starts or stops is not captured; what people did in it waits with the
 // prompt.
 func TestAPromptWaitsUntilTheWorkspaceCanBeCaptured(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.did(d, "mine", "by hand")
 		if err := h.do(law.Hibernate{}); err != nil {
@@ -335,7 +335,7 @@ func TestAPromptWaitsUntilTheWorkspaceCanBeCaptured(t *testing.T) {
 
 func TestGoingBackKeepsWhatItReplaces(t *testing.T) {
 	for _, revert := range []bool{true, false} {
-		alongLine(t, func(t *testing.T, h *house, d *lined) {
+		withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 			h.create(dormouse.Created{})
 			h.mustPrompt("p1", script("effect x"))
 			settle(time.Second)
@@ -381,7 +381,7 @@ func TestGoingBackKeepsWhatItReplaces(t *testing.T) {
 }
 
 func TestGoingBackIsRefusedIfWhatItReplacesCannotBeKept(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p1", script("effect x"))
 		settle(time.Second)
@@ -400,7 +400,7 @@ func TestGoingBackIsRefusedIfWhatItReplacesCannotBeKept(t *testing.T) {
 }
 
 func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		touched := func(want ...string) {
@@ -437,7 +437,7 @@ func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
 		close(d.holds)
 		settle(time.Minute)
 		if s := h.state().Workspace; s.Touched == 0 {
-			t.Error("what came while the point was made counts as looked at")
+			t.Error("what came while the snapshot was taken counts as looked at")
 		}
 		h.checked()
 	})
@@ -445,7 +445,7 @@ func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
 
 // A turn says which snapshot will be taken of it, so that who follows it can wait.
 func TestATurnSaysWhichSnapshotWillBeTaken(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, _ *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p1", script("effect x"))
 		settle(time.Second)
@@ -458,8 +458,8 @@ func TestATurnSaysWhichSnapshotWillBeTaken(t *testing.T) {
 				said = append(said, p.Snapshot)
 			}
 		}
-		if points := h.state().Snapshots; len(points) != 1 || !slices.Equal(said, []dormouse.SnapshotID{points[0].ID, ""}) {
-			t.Errorf("said %v, taken %+v", said, points)
+		if snapshots := h.state().Snapshots; len(snapshots) != 1 || !slices.Equal(said, []dormouse.SnapshotID{snapshots[0].ID, ""}) {
+			t.Errorf("said %v, taken %+v", said, snapshots)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	if v.Transcript, err = s.transcript(ctx, state, snap.At); err != nil {
 		return Branched{}, err
 	}
-	c.Branch.Talk = len(v.Transcript)
+	c.Branch.Transcript = len(v.Transcript)
 	if len(snap.Layers) > 0 {
 		if s.config.Snapshots == nil {
 			return Branched{}, errNoSnapshots
@@ -138,7 +138,7 @@ func (s *Sessions) branchSnapshot(ctx context.Context, id dormouse.SessionID, by
 // transcript is the conversation of a session's first thread up to a seq.
 func (s *Sessions) transcript(ctx context.Context, state law.State, upto uint64) ([]dormouse.Event, error) {
 	primary := dormouse.PrimaryThread(state.Session)
-	var talk []dormouse.Event
+	var said []dormouse.Event
 	for after := uint64(0); after < upto; {
 		events, err := s.Events(ctx, state.Session, after, history.Page)
 		if err != nil {
@@ -153,18 +153,18 @@ func (s *Sessions) transcript(ctx context.Context, state law.State, upto uint64)
 			case e.Seq > upto:
 			case e.Type == dormouse.HistoryTruncated:
 				to := law.Payload[dormouse.Truncation](e).To
-				for len(talk) > 0 && talk[len(talk)-1].Seq > to {
-					talk = talk[:len(talk)-1]
+				for len(said) > 0 && said[len(said)-1].Seq > to {
+					said = said[:len(said)-1]
 				}
 			case e.Thread == primary && law.Branches(e.Type):
-				talk = append(talk, e)
+				said = append(said, e)
 			}
 		}
-		if len(talk) > MaxBranched {
+		if len(said) > MaxBranched {
 			return nil, fmt.Errorf("the conversation has more than %d events; branch from an earlier snapshot: %w", MaxBranched, dormouse.ErrTooLarge)
 		}
 	}
-	return talk, nil
+	return said, nil
 }
 
 // createWith writes a session's first events.

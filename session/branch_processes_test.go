@@ -18,7 +18,7 @@ import (
 
 // sleeping is a driver whose sandboxes are frozen, and taken along by branches.
 type sleeping struct {
-	*lined
+	*snapshotDriver
 	copied map[dormouse.SessionID]string // which sleep a branch begins with
 	fails  error                         // what every copy fails with
 	ready  chan struct{}                 // closed once what plays the runner says that it can be frozen; nil if it says so at once
@@ -51,12 +51,12 @@ func (d *sleeping) Branch(_ context.Context, from dormouse.SessionID, generation
 
 func (d *sleeping) Remove(ctx context.Context, f runner.Fence) error {
 	delete(d.copied, f.Session)
-	return d.lined.Remove(ctx, f)
+	return d.snapshotDriver.Remove(ctx, f)
 }
 
 func asleep(t *testing.T, f func(t *testing.T, h *house, d *sleeping)) {
-	live(t, func(t *testing.T, h *house) { f(t, h, h.kind.(*sleeping)) }, keepsLines, func(h *house) {
-		h.kind = &sleeping{lined: h.kind.(*lined), copied: make(map[dormouse.SessionID]string)}
+	live(t, func(t *testing.T, h *house) { f(t, h, h.kind.(*sleeping)) }, storesSnapshots, func(h *house) {
+		h.kind = &sleeping{snapshotDriver: h.kind.(*snapshotDriver), copied: make(map[dormouse.SessionID]string)}
 	})
 }
 

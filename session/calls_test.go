@@ -15,14 +15,14 @@ import (
 
 var byCall = dormouse.Created{Environment: dormouse.Environment{Snapshots: dormouse.SnapshotsByCall}}
 
-func TestThePointOfACallIsMadeBeforeTheNextOneBegins(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestTheSnapshotOfACallIsMadeBeforeTheNextOneBegins(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(byCall)
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", script("effect x", "effect y"))
 		settle(time.Minute)
 		if h.boxes.effect("x") != 1 || h.boxes.effect("y") != 0 {
-			t.Errorf("effects %v before the point is made", h.boxes.effects)
+			t.Errorf("effects %v before the snapshot is taken", h.boxes.effects)
 		}
 		d.write("a", "1") // so that there is something to keep
 		close(d.holds)
@@ -53,8 +53,8 @@ func TestThePointOfACallIsMadeBeforeTheNextOneBegins(t *testing.T) {
 	})
 }
 
-func TestTheNextServerMakesThePointOfTheCall(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestTheNextServerMakesTheSnapshotOfTheCall(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(byCall)
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", script("effect x", "effect y"))
@@ -70,14 +70,14 @@ func TestTheNextServerMakesThePointOfTheCall(t *testing.T) {
 			t.Errorf("effects %v", h.boxes.effects)
 		}
 		if n := h.count(dormouse.SnapshotTaken); n != 3 {
-			t.Errorf("%d points", n)
+			t.Errorf("%d snapshots", n)
 		}
 		h.checked()
 	})
 }
 
-func TestACallWhosePointCannotBeMadeHoldsNobodyUp(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestACallWhoseSnapshotCannotBeMadeHoldsNobodyUp(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(byCall)
 		d.broken = errors.New("no room")
 		h.mustPrompt("p1", script("effect x", "effect y"))
@@ -86,15 +86,15 @@ func TestACallWhosePointCannotBeMadeHoldsNobodyUp(t *testing.T) {
 			t.Error("the turn did not go on")
 		}
 		if n := h.count(dormouse.SnapshotSkipped); n != 3 {
-			t.Errorf("%d points were skipped", n)
+			t.Errorf("%d snapshots were skipped", n)
 		}
 		h.checked()
 	})
 }
 
 // An interrupt does not wait for the snapshot.
-func TestATurnThatWaitsForAPointIsInterrupted(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestATurnThatWaitsForASnapshotIsInterrupted(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(byCall)
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", script("effect x", "effect y"))
@@ -118,7 +118,7 @@ func TestATurnThatWaitsForAPointIsInterrupted(t *testing.T) {
 // What a call left can be gone on from with what was said until then.
 func TestASessionBranchesBetweenTwoCalls(t *testing.T) {
 	var asked []string
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(byCall)
 		h.mustPrompt("p1", "the task "+script("effect x", "effect y"))
 		settle(time.Minute)

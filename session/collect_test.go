@@ -87,7 +87,7 @@ func TestBlobsGoWithTheLastLogThatNamesThem(t *testing.T) {
 	})
 }
 
-func TestBlobsGoWithTheLastPointThatNamesThem(t *testing.T) {
+func TestBlobsGoWithTheLastSnapshotThatNamesThem(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})
 		var layers []dormouse.Digest
@@ -119,7 +119,7 @@ func TestBlobsGoWithTheLastPointThatNamesThem(t *testing.T) {
 				t.Errorf("%d blobs were removed that had just been named", n)
 			}
 			if n := h.collect(); n != c.removed {
-				t.Errorf("with %d points: %d blobs removed, want %d", len(c.names), n, c.removed)
+				t.Errorf("with %d snapshots: %d blobs removed, want %d", len(c.names), n, c.removed)
 			}
 		}
 	})

@@ -14,7 +14,7 @@ import (
 
 // However long the disk is full, what sleeps is woken by the generation that was to
 // wake it, turns lose no attempt, people are told, and a session can be removed.
-func TestASandboxWithoutRoomOnTheDiskIsOnlyDelayed(t *testing.T) {
+func TestASandboxWithoutDiskSpaceIsOnlyDelayed(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Warm: true, SleepAfter: time.Minute})
 		settle(2 * time.Minute)
@@ -40,7 +40,7 @@ func TestASandboxWithoutRoomOnTheDiskIsOnlyDelayed(t *testing.T) {
 	})
 }
 
-func TestASessionWhoseSandboxHasNoRoomCanBeDeleted(t *testing.T) {
+func TestASessionWhoseSandboxHasNoDiskSpaceCanBeDeleted(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.boxes.setBroken(dormouse.ErrFull)
 		h.create(dormouse.Created{Warm: true})
@@ -57,14 +57,14 @@ func TestASessionWhoseSandboxHasNoRoomCanBeDeleted(t *testing.T) {
 
 // On a disk without any room, whoever makes room is let in by the room that is held
 // back for that, and nobody else.
-func TestOnlyWhatMakesRoomIsGivenTheRoomHeldBack(t *testing.T) {
+func TestOnlyWhatFreesSpaceUsesTheReserve(t *testing.T) {
 	for name, verb := range map[string]law.Verb{"terminate": law.Terminate{}, "delete": law.Delete{}, "archive": law.Archive{}} {
 		t.Run(name, func(t *testing.T) {
 			live(t, func(t *testing.T, h *house) {
 				h.create(dormouse.Created{Warm: true})
 				settle(time.Second)
 				given := 0
-				h.relieve = func() bool { // every step of it needs some
+				h.releaseReserve = func() bool { // every step of it needs some
 					given++
 					h.store.set(nil)
 					return given < 20

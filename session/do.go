@@ -59,7 +59,7 @@ func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormous
 		return s.onActor(ctx, id, func(a *entry) error { return a.Do(ctx, by, v) })
 	}
 	if law.RuleOf(v).FreesDisk {
-		return actor.WithReserve(s.config.Relieve, do)
+		return actor.WithReserve(s.config.ReleaseReserve, do)
 	}
 	return do()
 }

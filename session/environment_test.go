@@ -77,7 +77,7 @@ type imagedLink struct {
 	image, missing string
 }
 
-func (l imagedLink) ImageDigest() string   { return l.image }
+func (l imagedLink) ImageDigest() string     { return l.image }
 func (l imagedLink) MissingPackages() string { return l.missing }
 
 var usual = dormouse.Environment{Image: "debian", Network: dormouse.NetworkOn, Limits: dormouse.Limits{CPUs: 2, Memory: 4 << 30}}

@@ -58,13 +58,13 @@ type house struct {
 	idle  time.Duration  // what the server lets any sandbox be idle
 	most  int            // sandboxes awake at once
 
-	relieve func() bool // gives room that was held back
+	releaseReserve func() bool // frees reserved disk space
 
-	lines *snapshot.Store // nil if nothing is kept
-	dir   string          // where lines are
-	keep  dormouse.Retention
-	heard func(model.Request) // what a model is asked
-	price model.Price         // of every model
+	snapshots *snapshot.Store // nil if none are stored
+	dir       string          // where snapshots are
+	keep      dormouse.Retention
+	heard     func(model.Request) // what a model is asked
+	price     model.Price         // of every model
 }
 
 func newHouse(t *testing.T, change ...func(*house)) *house {
@@ -88,8 +88,8 @@ func (h *house) open() {
 		Store: h.store, Blobs: h.blobs, Driver: h.kind, IdleTimeout: h.idle,
 		Agent:  agent.New(oneModel{h.model, h.heard, h.price}, tool.Builtin()),
 		Logger: slog.New(slog.DiscardHandler), Clock: h.now, MaxActive: h.most,
-		Snapshots: h.lines, Retention: h.keep,
-		Relieve: func() bool { return h.relieve != nil && h.relieve() },
+		Snapshots: h.snapshots, Retention: h.keep,
+		ReleaseReserve: func() bool { return h.releaseReserve != nil && h.releaseReserve() },
 	})
 	if err != nil {
 		h.t.Fatal(err)

@@ -30,8 +30,8 @@ func (h *house) imports(name string, from io.Reader) (dormouse.Snapshot, error) 
 	return h.live.Import(h.t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{ID: snapshotID(name), Label: "brought in"}, from)
 }
 
-func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestAnImageBecomesASnapshotBesideTheChain(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p1", script("effect x"))
 		settle(time.Minute)
@@ -93,7 +93,7 @@ func TestAnImageBecomesAPointBesideTheLine(t *testing.T) {
 }
 
 func TestASessionIsTakenBackToWhatItHadGoneOnWith(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		for _, name := range []string{"p1", "p2"} {
 			h.mustPrompt(name, script("effect "+name))
@@ -116,7 +116,7 @@ func TestASessionIsTakenBackToWhatItHadGoneOnWith(t *testing.T) {
 }
 
 func TestAnImageThatIsRefusedLeavesNothing(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, _ *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 		h.create(dormouse.Created{})
 		for name, c := range map[string]struct {
 			from io.Reader
@@ -135,7 +135,7 @@ func TestAnImageThatIsRefusedLeavesNothing(t *testing.T) {
 			}
 		}
 		if n := len(h.blobs.m); n > 0 || len(h.state().Snapshots) > 0 {
-			t.Errorf("%d blobs are left, and points %v", n, h.state().Snapshots)
+			t.Errorf("%d blobs are left, and snapshots %v", n, h.state().Snapshots)
 		}
 		if err := h.do(law.Terminate{}); err != nil {
 			t.Fatal(err)
@@ -152,17 +152,17 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func TestASessionIsMadeOfAnImage(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		c := dormouse.Created{
 			Session: dormouse.SessionID(dormouse.DeriveID(dormouse.SessionPrefix, "x")), Recovery: dormouse.RecoverAuto,
 			Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: []dormouse.ToolConfig{{Name: "bash"}}},
 		}
-		row, point, err := h.live.CreateFrom(t.Context(), dormouse.User("ada"), c, "begun", image("a", "1"))
+		row, snap, err := h.live.CreateFrom(t.Context(), dormouse.User("ada"), c, "begun", image("a", "1"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		again, same, err := h.live.CreateFrom(t.Context(), dormouse.User("ada"), c, "", image("a", "1"))
-		if err != nil || again.Session != row.Session || same != point {
+		if err != nil || again.Session != row.Session || same != snap {
 			t.Errorf("made again: %v, %v", again, err)
 		}
 		if _, _, err := h.live.CreateFrom(t.Context(), dormouse.User("ada"), c, "", image("a", "2")); !errors.Is(err, dormouse.ErrConflict) {
@@ -177,7 +177,7 @@ func TestASessionIsMadeOfAnImage(t *testing.T) {
 		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p1"), session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := h.state().Workspace.Base; got != point {
+		if got := h.state().Workspace.Base; got != snap {
 			t.Errorf("reverted to %s, not to what it began with", got)
 		}
 		settle(time.Minute)
@@ -187,7 +187,7 @@ func TestASessionIsMadeOfAnImage(t *testing.T) {
 
 // What was fetched for going back is given back when the session does not.
 func TestARestoreThatIsRefusedLeavesNoNote(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, _ *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 		h.create(dormouse.Created{})
 		p, err := h.imports("a", image("a", "1"))
 		if err != nil {
@@ -213,7 +213,7 @@ func TestARestoreThatIsRefusedLeavesNoNote(t *testing.T) {
 
 // Who follows is told how far it is when layers have to come from elsewhere.
 func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, _ *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 		h.create(dormouse.Created{})
 		p, err := h.imports("a", image("a", strings.Repeat("x", 1000)))
 		if err != nil {
@@ -225,7 +225,7 @@ func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = elsewhere.Close() })
-		h.lines = elsewhere
+		h.snapshots = elsewhere
 		h.open()
 		f, err := h.live.Follow(t.Context(), h.id, h.state().Seq)
 		if err != nil {
@@ -267,7 +267,7 @@ func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 func TestARestoreWhoseAnswerWasLostIsKnown(t *testing.T) {
 	for name, durable := range map[string]bool{"it was written": true, "it was not": false} {
 		t.Run(name, func(t *testing.T) {
-			alongLine(t, func(t *testing.T, h *house, _ *lined) {
+			withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 				h.create(dormouse.Created{})
 				p, err := h.imports("a", image("a", "1"))
 				if err != nil {

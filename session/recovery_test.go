@@ -18,7 +18,7 @@ import (
 
 // mended is a driver whose files were cut off once, and are as they should be after that.
 type mended struct {
-	*lined
+	*snapshotDriver
 	lost  atomic.Pointer[sandbox.Recovered] // what was done and nobody has recorded
 	asked atomic.Int64                      // layers of the snapshot that it was done with
 }
@@ -56,7 +56,7 @@ func (d *mended) ForgetRecovered(r sandbox.Recovered) error {
 func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		m := h.kind.(*mended)
-		d := m.lined
+		d := m.snapshotDriver
 		d.sealing = true
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
@@ -88,7 +88,7 @@ func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 			t.Errorf("it was not told, or with %d layers of the snapshot", m.asked.Load())
 		}
 		h.checked()
-	}, keepsLines, func(h *house) { h.kind = &mended{lined: h.kind.(*lined)} })
+	}, storesSnapshots, func(h *house) { h.kind = &mended{snapshotDriver: h.kind.(*snapshotDriver)} })
 }
 
 // A newest snapshot that is lost is told of, and nothing is built upon it: the next one
@@ -96,7 +96,7 @@ func TestFilesThatWerePutBackAreToldFirst(t *testing.T) {
 func TestNothingIsBuiltOnASnapshotThatIsLost(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		m := h.kind.(*mended)
-		d := m.lined
+		d := m.snapshotDriver
 		_, second := h.twoTurns(d)
 		m.lost.Store(&sandbox.Recovered{ID: "one", Session: h.id, Condition: sandbox.Cut, Reason: "cut", Since: time.Now()})
 		if err := h.do(law.Hibernate{}); err != nil {
@@ -136,12 +136,12 @@ func TestNothingIsBuiltOnASnapshotThatIsLost(t *testing.T) {
 			}
 		}
 		h.checked()
-	}, keepsLines, func(h *house) { h.kind = &mended{lined: h.kind.(*lined)} })
+	}, storesSnapshots, func(h *house) { h.kind = &mended{snapshotDriver: h.kind.(*snapshotDriver)} })
 }
 
 // slowlyChecked is a driver that takes its time to check files.
 type slowlyChecked struct {
-	*lined
+	*snapshotDriver
 	began atomic.Int64
 }
 
@@ -166,7 +166,7 @@ func TestCheckOfFilesThatTakesLongIsFinished(t *testing.T) {
 		if n := h.kind.(*slowlyChecked).began.Load(); n != 1 || h.state().Sandbox.Phase != law.SandboxActive {
 			t.Errorf("checks begun: %d; the sandbox is %s", n, h.state().Sandbox.Phase)
 		}
-	}, keepsLines, func(h *house) { h.kind = &slowlyChecked{lined: h.kind.(*lined)} })
+	}, storesSnapshots, func(h *house) { h.kind = &slowlyChecked{snapshotDriver: h.kind.(*snapshotDriver)} })
 }
 
 // synced is a driver that counts how often files were made durable.

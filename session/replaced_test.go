@@ -12,10 +12,10 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// lose removes the blob of a point's uppermost layer.
-func (h *house) lose(point dormouse.SnapshotID) {
+// lose removes the blob of a snapshot's uppermost layer.
+func (h *house) lose(snap dormouse.SnapshotID) {
 	h.t.Helper()
-	m, err := h.live.Manifest(h.t.Context(), h.id, point)
+	m, err := h.live.Manifest(h.t.Context(), h.id, snap)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -25,8 +25,8 @@ func (h *house) lose(point dormouse.SnapshotID) {
 }
 
 // twoTurns runs two turns, which leave the file a with the texts 1 and 2, and returns
-// their points.
-func (h *house) twoTurns(d *lined) (first, second dormouse.SnapshotID) {
+// their snapshots.
+func (h *house) twoTurns(d *snapshotDriver) (first, second dormouse.SnapshotID) {
 	h.t.Helper()
 	d.notes = make(map[dormouse.SnapshotID]map[string]string)
 	h.create(dormouse.Created{Warm: true})
@@ -37,15 +37,15 @@ func (h *house) twoTurns(d *lined) (first, second dormouse.SnapshotID) {
 	d.write("a", "2")
 	h.mustPrompt("p2", script("effect y"))
 	settle(time.Second)
-	points := h.state().Snapshots
-	if len(points) != 2 {
-		h.t.Fatalf("%d points", len(points))
+	snapshots := h.state().Snapshots
+	if len(snapshots) != 2 {
+		h.t.Fatalf("%d snapshots", len(snapshots))
 	}
-	return points[0].ID, points[1].ID
+	return snapshots[0].ID, snapshots[1].ID
 }
 
 func TestGoingBackNamesASnapshotThatCanBeRestored(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		first, second := h.twoTurns(d)
 		h.lose(second)
 		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{})
@@ -75,20 +75,20 @@ func TestGoingBackNamesASnapshotThatCanBeRestored(t *testing.T) {
 }
 
 func TestGoingBackIsRefusedIfWhatItReplacesLiesOverALostBlob(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		first, second := h.twoTurns(d)
 		if _, err := h.live.Restore(t.Context(), h.id, ada, second, session.RestoreOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle(time.Minute)
 		h.lose(second)
-		number, points := h.state().Workspace.Number, len(h.state().Snapshots)
+		number, snapshots := h.state().Workspace.Number, len(h.state().Snapshots)
 		swap, err := h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{})
 		if !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "discard") {
 			t.Errorf("replaced %q: %v", swap.Replaced, err)
 		}
-		if s := h.state(); s.Workspace.Number != number || len(s.Snapshots) != points {
-			t.Errorf("workspace %d with %d points became %d with %d", number, points, s.Workspace.Number, len(s.Snapshots))
+		if s := h.state(); s.Workspace.Number != number || len(s.Snapshots) != snapshots {
+			t.Errorf("workspace %d with %d snapshots became %d with %d", number, snapshots, s.Workspace.Number, len(s.Snapshots))
 		}
 		swap, err = h.live.Restore(t.Context(), h.id, ada, first, session.RestoreOptions{Discard: true})
 		if err != nil || swap.Replaced != "" {

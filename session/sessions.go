@@ -57,9 +57,9 @@ type Config struct {
 	// agents may use those of other sessions, when they say that they mean to.
 	Refs         snapshot.Key
 	CrossSession bool
-	// Relieve gives up some of the room that is held back on the disk for whatever makes
-	// room there, and reports whether there was any. It may be nil.
-	Relieve func() bool
+	// ReleaseReserve frees part of the disk space that is reserved for deletions, and
+	// reports whether there was any left. It may be nil.
+	ReleaseReserve func() bool
 	// OnCommit is called with what was just committed, in order per session. It
 	// must not block.
 	OnCommit func(id dormouse.SessionID, events []dormouse.Event)
@@ -148,7 +148,7 @@ func New(c Config) (*Sessions, error) {
 		Store: c.Store, Blobs: c.Blobs, Driver: c.Driver, Agent: c.Agent, Logger: c.Logger, Clock: c.Clock, Feeds: s.feeds,
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout,
 		Snapshots: c.Snapshots, SnapshotPolicy: c.SnapshotPolicy, Retention: c.Retention, Refs: c.Refs, CrossSession: c.CrossSession,
-		Relieve: c.Relieve, Committed: s.committed, Fence: s.fleet.Fence,
+		ReleaseReserve: c.ReleaseReserve, Committed: s.committed, Fence: s.fleet.Fence,
 		Sessions: actorView{s}, Workspaces: actorView{s}, Slots: s.slots,
 	}
 	return s, nil

@@ -73,7 +73,7 @@ const (
 	atWork     = dormouse.PhaseRunning
 )
 
-func TestTheLongestIdleMakesRoom(t *testing.T) {
+func TestTheLongestIdleIsEvicted(t *testing.T) {
 	crowded(t, 2, func(t *testing.T, h *house) {
 		ids := h.sessions(2)
 		h.id = ids[0]
@@ -114,7 +114,7 @@ func TestWhoIsAtWorkKeepsItsSandbox(t *testing.T) {
 	})
 }
 
-func TestAWaitingTurnGoesOnWhenThereIsRoom(t *testing.T) {
+func TestAWaitingTurnGoesOnWhenASlotIsFree(t *testing.T) {
 	crowded(t, 1, func(t *testing.T, h *house) {
 		h.sessions(1)
 		h.mustPrompt("p", script("sleep 10m"))
@@ -148,7 +148,7 @@ func TestVisitorsAreNotAskedToLeave(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForRoomCanBeDeleted(t *testing.T) {
+func TestWhoWaitsForASlotCanBeDeleted(t *testing.T) {
 	crowded(t, 1, func(t *testing.T, h *house) {
 		h.sessions(1)
 		h.mustPrompt("p", script("sleep 1h"))
@@ -186,7 +186,7 @@ func TestAServerFindsWhoIsAwake(t *testing.T) {
 }
 
 // A server that starts looks at every sandbox of the machine, those of others too.
-func TestAServerHasNoSeatForTheSandboxOfAnother(t *testing.T) {
+func TestAServerCountsNoSlotForTheSandboxOfAnother(t *testing.T) {
 	together(t, 1, func(t *testing.T, f *cluster) {
 		a := f.servers[0]
 		a.create(dormouse.Created{})
@@ -203,7 +203,7 @@ func TestAServerHasNoSeatForTheSandboxOfAnother(t *testing.T) {
 	})
 }
 
-func TestASandboxThatFailsGivesItsSeatBack(t *testing.T) {
+func TestASandboxThatFailsFreesItsSlot(t *testing.T) {
 	crowded(t, 1, func(t *testing.T, h *house) {
 		h.boxes.setBroken(errors.New("no room"))
 		h.sessions(1)

@@ -21,9 +21,9 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
-// lined is a driver whose workspaces are captured: files by name, which a test
+// snapshotDriver is a driver whose workspaces are captured: files by name, which a test
 // writes.
-type lined struct {
+type snapshotDriver struct {
 	*boxes
 	sealing bool
 
@@ -37,11 +37,11 @@ type lined struct {
 	holds  chan struct{}                             // what every capture waits for, nil for nothing
 }
 
-var _ sandbox.Snapshotter = (*lined)(nil)
+var _ sandbox.Snapshotter = (*snapshotDriver)(nil)
 
-func (d *lined) Seals() bool { return d.sealing }
+func (d *snapshotDriver) Seals() bool { return d.sealing }
 
-func (d *lined) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (d *snapshotDriver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.specs = append(d.specs, spec)
@@ -73,7 +73,7 @@ func filesIn(dirs []string) (map[string]string, error) {
 	return files, nil
 }
 
-func (d *lined) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
+func (d *snapshotDriver) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	d.mu.Lock()
 	d.looks++
 	holds, broken, left, files := d.holds, d.broken, d.left, maps.Clone(d.files[c.Workspace.Number])
@@ -108,7 +108,7 @@ func (d *lined) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandbo
 }
 
 // write writes a file of the newest workspace.
-func (d *lined) write(name, text string) {
+func (d *snapshotDriver) write(name, text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := slices.Max(slices.Collect(maps.Keys(d.files)))
@@ -116,27 +116,27 @@ func (d *lined) write(name, text string) {
 }
 
 // has is what the newest workspace holds.
-func (d *lined) has() map[string]string {
+func (d *snapshotDriver) has() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.files[slices.Max(slices.Collect(maps.Keys(d.files)))])
 }
 
-// alongLine runs f with a driver whose workspaces are captured.
-func alongLine(t *testing.T, f func(t *testing.T, h *house, d *lined), change ...func(*house)) {
-	live(t, func(t *testing.T, h *house) { f(t, h, h.kind.(*lined)) }, append([]func(*house){keepsLines}, change...)...)
+// withSnapshots runs f with a driver that takes snapshots.
+func withSnapshots(t *testing.T, f func(t *testing.T, h *house, d *snapshotDriver), change ...func(*house)) {
+	live(t, func(t *testing.T, h *house) { f(t, h, h.kind.(*snapshotDriver)) }, append([]func(*house){storesSnapshots}, change...)...)
 }
 
-// keepsLines has workspaces captured, and what is captured kept.
-func keepsLines(h *house) {
-	h.kind = &lined{boxes: h.boxes, files: make(map[uint64]map[string]string)}
+// storesSnapshots gives the house a driver that takes snapshots and a store for them.
+func storesSnapshots(h *house) {
+	h.kind = &snapshotDriver{boxes: h.boxes, files: make(map[uint64]map[string]string)}
 	h.dir = h.t.TempDir()
-	lines, err := snapshot.Open(snapshot.Options{Dir: h.dir, Blobs: h.blobs})
+	store, err := snapshot.Open(snapshot.Options{Dir: h.dir, Blobs: h.blobs})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.t.Cleanup(func() { _ = lines.Close() })
-	h.lines = lines
+	h.t.Cleanup(func() { _ = store.Close() })
+	h.snapshots = store
 }
 
 // notes are what says that layers are in use.
@@ -161,15 +161,15 @@ func (h *house) state() law.State {
 	return s
 }
 
-func TestThePointOfATurnIsMadeBeforeTheNextOneBegins(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestTheSnapshotOfATurnIsMadeBeforeTheNextOneBegins(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", script("effect x"))
 		h.mustPrompt("p2", script("effect y"))
 		settle(time.Minute)
 		if h.boxes.effects["x"] != 1 || h.boxes.effects["y"] != 0 {
-			t.Errorf("effects %v before the point is made", h.boxes.effects)
+			t.Errorf("effects %v before the snapshot is taken", h.boxes.effects)
 		}
 		close(d.holds)
 		settle(time.Minute)
@@ -187,19 +187,19 @@ func TestThePointOfATurnIsMadeBeforeTheNextOneBegins(t *testing.T) {
 	})
 }
 
-func TestATurnThatUsedNoSandboxMakesNoPoint(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, _ *lined) {
+func TestATurnThatUsedNoSandboxMakesNoSnapshot(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true})
 		h.mustPrompt("p1", "hello")
 		settle(time.Minute)
 		if n := h.count(dormouse.SnapshotTaken); n != 0 {
-			t.Errorf("%d points", n)
+			t.Errorf("%d snapshots", n)
 		}
 	})
 }
 
-func TestAPointThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestASnapshotThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		d.broken = errors.New("no room")
 		h.mustPrompt("p1", script("effect x"))
@@ -209,7 +209,7 @@ func TestAPointThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
 			t.Error("the second turn did not run")
 		}
 		if n := h.count(dormouse.SnapshotSkipped); n != 2 {
-			t.Errorf("%d points were skipped", n)
+			t.Errorf("%d snapshots were skipped", n)
 		}
 		if _, err := h.live.Snapshot(t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{}); !errors.Is(err, dormouse.ErrConflict) || !strings.Contains(err.Error(), "no room") {
 			t.Errorf("asked for: %v", err)
@@ -218,8 +218,8 @@ func TestAPointThatCannotBeMadeHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-func TestTheNextServerMakesThePointOfTheLast(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestTheNextServerMakesTheSnapshotOfTheLast(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		d.holds = make(chan struct{})
 		h.mustPrompt("p1", script("effect x"))
@@ -228,14 +228,14 @@ func TestTheNextServerMakesThePointOfTheLast(t *testing.T) {
 		close(d.holds)
 		settle(time.Minute)
 		if n := h.count(dormouse.SnapshotTaken); n != 1 {
-			t.Errorf("%d points", n)
+			t.Errorf("%d snapshots", n)
 		}
 		h.checked()
 	})
 }
 
-func TestAskedForTwiceItIsOnePoint(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestAskedForTwiceItIsOneSnapshot(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		d.write("a", "1")
@@ -250,7 +250,7 @@ func TestAskedForTwiceItIsOnePoint(t *testing.T) {
 			t.Errorf("again: %+v, %v", again, err)
 		}
 		if n := h.count(dormouse.SnapshotTaken); n != 1 {
-			t.Errorf("%d points", n)
+			t.Errorf("%d snapshots", n)
 		}
 		h.checked()
 	})
@@ -258,7 +258,7 @@ func TestAskedForTwiceItIsOnePoint(t *testing.T) {
 
 func TestRevertingTakesFilesAndConversationBack(t *testing.T) {
 	var asked []string
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p1", "first "+script("effect x"))
 		settle(time.Second)
@@ -269,7 +269,7 @@ func TestRevertingTakesFilesAndConversationBack(t *testing.T) {
 		h.mustPrompt("p3", "third "+script("effect x"))
 		settle(time.Second)
 		if n := len(h.state().Snapshots); n != 3 {
-			t.Fatalf("%d points", n)
+			t.Fatalf("%d snapshots", n)
 		}
 		// The snapshot of the second turn has what was written before it ended.
 		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.RestoreOptions{}); err != nil {
@@ -311,15 +311,15 @@ func TestRevertingTakesFilesAndConversationBack(t *testing.T) {
 }
 
 func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})
 		h.mustPrompt("p1", script("effect x"))
 		settle(time.Second)
 		h.mustPrompt("p2", script("sleep 5m"))
 		settle(time.Second)
-		point := h.state().Snapshots[0].ID
+		snap := h.state().Snapshots[0].ID
 		for _, history := range []bool{false, true} {
-			if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.RestoreOptions{History: history}); !errors.Is(err, dormouse.ErrConflict) {
+			if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), snap, session.RestoreOptions{History: history}); !errors.Is(err, dormouse.ErrConflict) {
 				t.Errorf("restored under a turn: %v", err)
 			}
 		}
@@ -327,11 +327,11 @@ func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
 			t.Errorf("restored from nowhere: %v", err)
 		}
 		settle(10 * time.Minute)
-		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), point, session.RestoreOptions{History: true}); err != nil {
+		if _, err := h.live.Restore(t.Context(), h.id, dormouse.User("ada"), snap, session.RestoreOptions{History: true}); err != nil {
 			t.Errorf("restored when idle: %v", err)
 		}
-		if s := h.state(); len(s.Snapshots) != 2 || s.Snapshots[0].ID != point || !s.Snapshots[1].Aside || s.Workspace.Base != point {
-			t.Errorf("points %v, base %s", s.Snapshots, s.Workspace.Base)
+		if s := h.state(); len(s.Snapshots) != 2 || s.Snapshots[0].ID != snap || !s.Snapshots[1].Aside || s.Workspace.Base != snap {
+			t.Errorf("snapshots %v, base %s", s.Snapshots, s.Workspace.Base)
 		}
 		settle(time.Minute)
 		h.checked()
@@ -339,7 +339,7 @@ func TestOnlyAnIdleSessionIsTakenBack(t *testing.T) {
 }
 
 func TestAStoppedWorkspaceIsSealed(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		d.sealing = true
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
@@ -366,7 +366,7 @@ func TestAStoppedWorkspaceIsSealed(t *testing.T) {
 
 // What is in no layer is only in the workspace itself, which must then stay.
 func TestNothingIsSealedThatIsNotWhole(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		d.sealing, d.left = true, []string{"socket"}
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
@@ -379,9 +379,9 @@ func TestNothingIsSealedThatIsNotWhole(t *testing.T) {
 		if s.Workspace.Number != 0 || len(s.Snapshots) != 1 {
 			t.Errorf("it was sealed: %+v", s.Workspace)
 		}
-		points, _, err := h.live.Snapshots(t.Context(), h.id, "", 10)
-		if err != nil || len(points) != 1 || points[0].LeftOut != 1 || !slices.Equal(points[0].Left, d.left) {
-			t.Errorf("the snapshot says %+v, %v", points, err)
+		snapshots, _, err := h.live.Snapshots(t.Context(), h.id, "", 10)
+		if err != nil || len(snapshots) != 1 || snapshots[0].LeftOut != 1 || !slices.Equal(snapshots[0].Left, d.left) {
+			t.Errorf("the snapshot says %+v, %v", snapshots, err)
 		}
 		if err := h.do(law.Wake{}); err != nil {
 			t.Fatal(err)
@@ -395,7 +395,7 @@ func TestNothingIsSealedThatIsNotWhole(t *testing.T) {
 }
 
 func TestWakingDoesNotWaitForTheSeal(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		d.sealing = true
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
@@ -415,8 +415,8 @@ func TestWakingDoesNotWaitForTheSeal(t *testing.T) {
 	})
 }
 
-func TestOfTooManyPointsTheOldestGo(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+func TestOfTooManySnapshotsTheOldestGo(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
 		var last dormouse.Snapshot
@@ -432,7 +432,7 @@ func TestOfTooManyPointsTheOldestGo(t *testing.T) {
 			}
 		}
 		if s := h.state(); len(s.Snapshots) != 2 || s.Snapshots[1].ID != last.ID {
-			t.Errorf("points %v", s.Snapshots)
+			t.Errorf("snapshots %v", s.Snapshots)
 		}
 		named, err := h.store.Named(t.Context(), append(first, last.Layers[0].Digest))
 		if err != nil || len(named) != 1 || named[0] != last.Layers[0].Digest {
@@ -455,7 +455,7 @@ func TestOfTooManyPointsTheOldestGo(t *testing.T) {
 }
 
 func TestAnAgentKeepsAndRestoresItsFiles(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true, Agent: everyTool()})
 		settle(time.Second)
 		d.write("a", "good")
@@ -498,7 +498,7 @@ func TestAnAgentKeepsAndRestoresItsFiles(t *testing.T) {
 
 func TestABranchGoesItsOwnWay(t *testing.T) {
 	var asked []string
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Title: "a project"})
 		h.mustPrompt("p1", "first "+script("effect x"))
 		settle(time.Second)
@@ -557,7 +557,7 @@ func TestABranchGoesItsOwnWay(t *testing.T) {
 
 func TestAnAgentIsToldThatItsFilesAreOthers(t *testing.T) {
 	var asked []string
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Environment: dormouse.Environment{Snapshots: dormouse.SnapshotsByTurn}})
 		h.mustPrompt("p1", script("effect x"))
 		settle(time.Second)

@@ -66,7 +66,7 @@ func (s *Store) prepare() (err error) {
 	if err := os.Chmod(s.opts.Dir, 0o700); err != nil { //nolint:gosec // it is a directory
 		return err
 	}
-	if s.temp, err = dirlock.Settle(s.path(tempDir)); err != nil {
+	if s.temp, err = dirlock.MkdirTemp(s.path(tempDir)); err != nil {
 		return err
 	}
 	if err := s.dropOtherBoots(); err != nil {

@@ -29,7 +29,7 @@ type Fleet interface {
 	// never given before. A server at another place than one that lives must be
 	// refused with dormouse.ErrConflict: they could not reach each other's
 	// sandboxes. Who joins again must give up the life it had, with all that it
-	// owned; if that one was condemned, it must be refused with ErrCondemned. A server
+	// owned; if that one was banned, it must be refused with ErrBanned. A server
 	// that may not use the database any more, since a newer one has changed its schema,
 	// must be refused with ErrNewer.
 	Join(ctx context.Context, s Server, lease time.Duration) (Server, error)
@@ -40,12 +40,12 @@ type Fleet interface {
 	Leave(ctx context.Context) error
 	// Servers must list the servers that live.
 	Servers(ctx context.Context) ([]Server, error)
-	// Condemn must keep a server whose lease has run out from ever joining again, and
+	// Ban must keep a server whose lease has run out from ever joining again, and
 	// report whether it has: a server that lives must be left alone. Whoever is told
 	// true may end its process.
-	Condemn(ctx context.Context, incarnation uint64) (bool, error)
-	// Absolve must forget that a server was condemned, which has ended.
-	Absolve(ctx context.Context, incarnation uint64) error
+	Ban(ctx context.Context, incarnation uint64) (bool, error)
+	// Unban must forget that a server was banned, which has ended.
+	Unban(ctx context.Context, incarnation uint64) error
 	// Key must return the same secret to every server of the store: they know
 	// each other by it.
 	Key(ctx context.Context) ([]byte, error)
@@ -76,9 +76,9 @@ type Ownership interface {
 	Listen(ctx context.Context, changed func(ids []dormouse.SessionID)) error
 }
 
-// ErrCondemned means that another server is about to end this process: it held on to
+// ErrBanned means that another server is about to end this process: it held on to
 // what it had after its lease had run out.
-var ErrCondemned = errors.New("this server held on after its lease, and is being ended by another")
+var ErrBanned = errors.New("this server held on after its lease, and is being ended by another")
 
 // Server is one serving process of those that share a store.
 type Server struct {

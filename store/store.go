@@ -158,7 +158,7 @@ type Remover interface {
 	// append is; what remains of it on the disk may follow. A session that is not
 	// there must succeed.
 	Delete(ctx context.Context, id dormouse.SessionID, epoch Epoch) error
-	// Named must return those of the digests that an event or a point of any
+	// Named must return those of the digests that an event or a snapshot of any
 	// session names.
 	Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error)
 }

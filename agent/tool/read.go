@@ -80,12 +80,12 @@ type imageSource struct {
 // numberLines renders a text with a number before every line.
 func numberLines(r runner.Result) string {
 	var b strings.Builder
-	rest, line, room := dormouse.CleanText(string(r.Output)), max(r.Line, 1), MaxText
+	rest, line, left := dormouse.CleanText(string(r.Output)), max(r.Line, 1), MaxText
 	for first := line; rest != ""; line++ {
 		text, after, ended := strings.Cut(rest, "\n")
 		number := fmt.Sprintf("%6d\t", line)
 		whole := ended || !r.More
-		if most := room - len(number) - 1; !whole || len(text) > most {
+		if most := left - len(number) - 1; !whole || len(text) > most {
 			if line > first {
 				break
 			}
@@ -97,7 +97,7 @@ func numberLines(r runner.Result) string {
 		if ended {
 			b.WriteByte('\n')
 		}
-		room -= len(number) + len(text) + 1
+		left -= len(number) + len(text) + 1
 		rest = after
 	}
 	if rest != "" || r.More {

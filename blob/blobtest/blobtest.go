@@ -1,4 +1,4 @@
-// Package blobtest is the promises of package blob, executable.
+// Package blobtest tests the promises of package blob.
 package blobtest
 
 import (

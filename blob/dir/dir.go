@@ -59,7 +59,7 @@ func (s *Store) prepare() (err error) {
 			return err
 		}
 	}
-	s.temp, err = dirlock.Settle(filepath.Join(s.root, "tmp"))
+	s.temp, err = dirlock.MkdirTemp(filepath.Join(s.root, "tmp"))
 	return err
 }
 
@@ -116,7 +116,7 @@ func (s *Store) putFrom(ctx context.Context, r io.Reader) (_ dormouse.Digest, _ 
 	if err != nil {
 		return "", 0, err
 	}
-	return d, n, s.commit(ctx, d, n, draft.Keep)
+	return d, n, s.commit(ctx, d, n, draft.Commit)
 }
 
 // file says how blobs are written.

@@ -25,8 +25,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// bucket is where blobs are that are not in the data directory. Who we are there
-// is no setting: a secret on a command line is everybody's.
+// bucket is where blobs are that are not in the data directory. Its credentials are not a
+// setting: every user can read a command line.
 type bucket struct {
 	URL      string // s3://BUCKET/PREFIX; empty: the data directory
 	Endpoint string
@@ -39,7 +39,7 @@ func (b *bucket) flags(f *pflag.FlagSet) {
 	f.StringVar(&b.Region, "s3-region", "", "`region` of the bucket of --blobs; AWS_REGION, or what the server says, if not given")
 }
 
-// fill takes from a file what was not said.
+// fill reads from a file what no flag has set.
 func (b *bucket) fill(file map[string]string) {
 	b.URL = cmp.Or(b.URL, file["blobs"])
 	b.Endpoint = cmp.Or(b.Endpoint, file["s3_endpoint"])
@@ -93,8 +93,8 @@ func openBlobs(ctx context.Context, data string, b bucket) (blobStore, error) {
 	return s, nil
 }
 
-// madeFile says that there is a directory of blobs. It is beside that one: a disk that is
-// to be mounted there takes what is in it along.
+// madeFile exists if a directory of blobs was created. It is beside that directory and not
+// in it, since the directory may be a mount point whose disk is missing.
 const madeFile = "blobs.made"
 
 // missingBlobs refuses a data directory whose blobs are gone as a whole, since their disk
@@ -114,7 +114,7 @@ func missingBlobs(data string) error {
 	return nil
 }
 
-// noteMade notes that there is a directory of blobs.
+// noteMade writes madeFile unless it exists.
 func noteMade(data string) error {
 	name := filepath.Join(data, madeFile)
 	if _, err := os.Stat(name); err == nil {

@@ -64,7 +64,7 @@ func overwrite(argument string) {
 	}
 }
 
-// warn tells what to do instead.
+// warn logs what to do instead.
 func (e exposedFlags) warn(cmd *cobra.Command) {
 	c := config{LogLevel: "warn"}
 	if f := cmd.Flags().Lookup("log-format"); f != nil {

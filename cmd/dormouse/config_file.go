@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,9 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/dormouse-run/dormouse/internal/closedjson"
 )
 
-// configFile is what of a data directory people write.
+// configFile is the only file of a data directory that people write.
 const configFile = "config.json"
 
 // fillFromFile sets the flags of a server that neither the command line nor the
@@ -42,8 +43,8 @@ func fillFromFile(cmd *cobra.Command) error {
 	return err
 }
 
-// readConfig reads a flat JSON object: the names are those of the flags, with _
-// for -. No file is an empty one.
+// readConfig reads a flat JSON object whose names are those of the flags, with _ for -. A
+// name that is given twice is an error. A file that does not exist counts as empty.
 func readConfig(path string) (map[string]string, error) {
 	at, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,12 +60,16 @@ func readConfig(path string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	var file map[string]any
-	if err := json.Unmarshal(b, &file); err != nil {
+	file, err := closedjson.Members(b)
+	if err != nil {
 		return nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	values := make(map[string]string, len(file))
-	for key, v := range file {
+	for key, raw := range file {
+		var v any
+		if err := closedjson.Decode(raw, &v); err != nil {
+			return nil, fmt.Errorf("read configuration %s: %q: %w", path, key, err)
+		}
 		switch v := v.(type) {
 		case string:
 			values[key] = v

@@ -59,7 +59,7 @@ written over; what else is there stays.`,
 			if err != nil {
 				return err
 			}
-			return k.tell(status, args[1] == "-")
+			return k.report(status, args[1] == "-")
 		},
 	}
 	clientFlags(cmd)
@@ -85,7 +85,7 @@ func parseRemote(arg string) (remote, bool) {
 	return remote{dormouse.SessionID(id), at}, true
 }
 
-// copying is one copy on its way.
+// copying is one copy in progress.
 type copying struct {
 	cmd      *cobra.Command
 	client   *client.Client
@@ -93,7 +93,7 @@ type copying struct {
 	moved    int64
 }
 
-// shows reports whether somebody watches.
+// shows reports whether progress is shown.
 func (k *copying) shows() bool { return isTerminal(k.cmd.ErrOrStderr()) }
 
 // Write counts what has moved.
@@ -105,8 +105,8 @@ func (k *copying) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// tell says what was copied, to people and to who asked for JSON.
-func (k *copying) tell(s client.Copied, toStdout bool) error {
+// report prints what was copied, for people or as JSON.
+func (k *copying) report(s client.Copied, toStdout bool) error {
 	w := k.cmd.OutOrStdout()
 	if toStdout {
 		w = k.cmd.ErrOrStderr() // the other one is for the tar

@@ -24,18 +24,17 @@ const ownMask = 0o077
 // others are the permissions of everybody but the owner.
 const others fs.FileMode = 0o077
 
-// ours are the names, as patterns, of what is in a data directory. What else is there
-// belongs to somebody, whom closing the directory would lock out.
-var ours = []string{
+// ownNames are glob patterns for the files of a data directory. Any other file belongs to
+// somebody whom closing the directory would lock out.
+var ownNames = []string{
 	"dormouse.db*", "dormouse.lock", tokenFile + "*", serverFile + "*", configFile, refsKeyFile + "*",
 	"bin", blobDir, "images", sandboxDir, snapshotsDir, serversDir, heldFile, madeFile,
 	".doctor-*", ".tmp-*",
 	"lost+found", // of a file system that is there for this alone
 }
 
-// claimData makes the data directory one that nobody else can look into, before
-// anything is written to it. One that cannot simply be closed is refused with what
-// would mend it.
+// claimData makes the data directory private before anything is written to it. If that is
+// not possible it fails, with the commands that would help.
 func claimData(ctx context.Context, data string, log *slog.Logger) error {
 	syscall.Umask(ownMask)
 	if err := os.MkdirAll(data, 0o700); err != nil {
@@ -113,7 +112,7 @@ func checkEntries(data string) (foreign string, err error) {
 		return "", fmt.Errorf("look at the data directory: %w", err)
 	}
 	for _, e := range entries {
-		if !slices.ContainsFunc(ours, func(name string) bool { is, _ := filepath.Match(name, e.Name()); return is }) {
+		if !slices.ContainsFunc(ownNames, func(name string) bool { is, _ := filepath.Match(name, e.Name()); return is }) {
 			foreign = e.Name()
 			continue
 		}
@@ -164,14 +163,14 @@ func closeFiles(data string) error {
 	return nil
 }
 
-// escapeGlob spells a path so that it matches itself alone.
+// escapeGlob escapes a path so that as a pattern it matches only itself.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 func modeOf(m fs.FileMode) string { return fmt.Sprintf("%04o", m.Perm()) }
 
-// quoted spells a path for a shell.
+// quoted quotes a path for a shell.
 func quoted(path string) string {
 	if path != "" && strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@") == "" && !strings.HasPrefix(path, "-") {
 		return path

@@ -136,12 +136,12 @@ func TestADirectoryOfOthersIsRefusedWithWhatMendsIt(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // who is not root cannot give things away
 	}
-	theirs := t.TempDir()
-	if err := os.Chown(theirs, 12345, -1); err != nil {
+	foreign := t.TempDir()
+	if err := os.Chown(foreign, 12345, -1); err != nil {
 		t.Fatal(err)
 	}
-	_, errs, code := runIn(t.Context(), "", "--data", theirs, "serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0")
-	if code != exitError || !strings.Contains(errs, "chown 0 "+theirs+" && chmod 0700 "+theirs) {
+	_, errs, code := runIn(t.Context(), "", "--data", foreign, "serve", "--runner", "/bin/true", "--listen", "127.0.0.1:0")
+	if code != exitError || !strings.Contains(errs, "chown 0 "+foreign+" && chmod 0700 "+foreign) {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 }

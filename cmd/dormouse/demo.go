@@ -203,7 +203,7 @@ func (s *stage) prompted(ctx context.Context) error {
 	return nil
 }
 
-// saw tells what was just checked.
+// saw prints what was just checked.
 func (s *stage) saw(format string, args ...any) {
 	s.say("  ✓ " + fmt.Sprintf(format, args...) + "\n")
 }

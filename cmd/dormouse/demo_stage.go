@@ -22,8 +22,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// stage is what a demonstration plays on: a server in a process of its own, one
-// session, and what was seen of it.
+// stage is what a demonstration uses: a server in a process of its own, one session, and
+// what was seen of it.
 type stage struct {
 	out     io.Writer
 	data    string

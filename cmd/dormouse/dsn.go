@@ -19,8 +19,7 @@ type dsn struct { //nolint:recvcheck // what prints it has a copy, and what read
 	file  string // that has the value, if the value was not said
 }
 
-// String shows the database without its password, if that can be told from the
-// rest.
+// String is the URL without its password, if it can be parsed well enough to find that.
 func (d dsn) String() string {
 	if d.value == "" {
 		return ""
@@ -96,8 +95,7 @@ func (d *dsn) read() error {
 	return nil
 }
 
-// secrets are the parts of a URL that nobody is to see, as they are spelled there and
-// as they are meant.
+// secrets are the secret parts of a URL, both as written there and with escapes decoded.
 func secrets(raw string) (found []string) {
 	add := func(s string) {
 		if s != "" {
@@ -111,11 +109,11 @@ func secrets(raw string) (found []string) {
 	if p, ok := u.User.Password(); ok {
 		add(p)
 		add(url.QueryEscape(p))
-		_, spelled, _ := strings.Cut(u.User.String(), ":")
-		add(spelled)
+		_, escaped, _ := strings.Cut(u.User.String(), ":")
+		add(escaped)
 		authority, _, _ := strings.Cut(strings.TrimPrefix(raw, u.Scheme+"://"), "/")
-		_, spelled, _ = strings.Cut(authority[:max(strings.LastIndex(authority, "@"), 0)], ":")
-		add(spelled)
+		_, escaped, _ = strings.Cut(authority[:max(strings.LastIndex(authority, "@"), 0)], ":")
+		add(escaped)
 	}
 	for pair := range strings.SplitSeq(u.RawQuery, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -143,7 +141,7 @@ func (d dsn) hide(err error) error {
 	return &hidden{err, text}
 }
 
-// hidden is an error without what it should not have said.
+// hidden is an error without the secrets in its text.
 type hidden struct {
 	err  error
 	text string

@@ -16,16 +16,16 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// surroundings is what a server still needs of its environment once that is gone.
+// surroundings is what a server still needs of its environment once it is cleared.
 type surroundings struct {
 	path     string   // where programs are
 	packages []string // for package managers
 }
 
-// leaveEnvironment takes what is needed from the environment and drops the rest, so
-// that no process which is started from now on is given a key or a password. What
-// reads the environment once and remembers it does so first. (What the system shows
-// of this process itself stays as it was, for its own user and root.)
+// leaveEnvironment copies what is needed from the environment and clears the rest, so that
+// no process which is started from now on inherits a key or a password. Libraries that read
+// the environment once and cache it are made to do so first. (The /proc entry of this process
+// itself stays as it was, for its own user and root.)
 func leaveEnvironment(c config) surroundings {
 	s := surroundings{path: os.Getenv("PATH"), packages: forPackages(os.Environ())}
 	if !ownProcess {
@@ -54,8 +54,9 @@ func holdsSecret(name string) bool {
 	}) || name == "DORMOUSE_TOKEN"
 }
 
-// keptNames are the variables that something reads again and again: places, and none
-// of them a secret. Without a registry's or a bucket's credentials there are none.
+// keptNames are the variables that stay, since libraries read them again and again. They
+// hold paths and names, never secrets. PATH and the like stay only if there are credentials
+// of a registry or a bucket in files.
 func keptNames(c config) []string {
 	kept := []string{"GODEBUG", "GOCOVERDIR"}
 	if hasRegistryKeys() {

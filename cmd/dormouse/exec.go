@@ -84,8 +84,8 @@ func printExec(cmd *cobra.Command, e client.Exec) error {
 	})
 }
 
-// asItEnded says what an exit code cannot, and is the error that ends us as the
-// command ended.
+// asItEnded prints how a command ended if its exit code does not say so, and returns an
+// error that makes this program exit with the same code.
 func asItEnded(errs io.Writer, e client.Exec) error {
 	switch {
 	case e.Unknown:

@@ -51,7 +51,7 @@ func (s *server) share(ctx context.Context, c *session.Config) (key []byte, err 
 	return key, err
 }
 
-// serversDir is where the servers that share a data directory sign.
+// serversDir has the register of the servers that share a data directory.
 const serversDir = "servers"
 
 // self is this server as others know it.
@@ -79,7 +79,7 @@ func (s *server) self() (fleet.Server, error) {
 	return self, nil
 }
 
-// unwelcome explains why others did not let this server join them.
+// unwelcome explains why the other servers refused this one.
 func unwelcome(err error) error {
 	if errors.Is(err, dormouse.ErrConflict) {
 		return fmt.Errorf("%w; servers that share a database share the machine and the directory of their sandboxes: see --data", err)
@@ -87,8 +87,8 @@ func unwelcome(err error) error {
 	return err
 }
 
-// inside is every way in: that of other servers, if there can be any, and those
-// of clients.
+// inside is the handler of all doors: that of other servers, if the store is shared, and
+// those of clients.
 func (s *server) inside(key []byte) http.Handler {
 	var peers http.Handler
 	if s.peers != nil {
@@ -114,8 +114,8 @@ func (s *server) leased() error {
 	return nil
 }
 
-// findSelf calls this server by the address that others are told. One that leads
-// nowhere, or to somebody else, would show only when they need it.
+// findSelf sends this server a request at the address that it advertises to others.
+// Otherwise a wrong address would show only when they need it.
 func (s *server) findSelf(ctx context.Context) {
 	me, ok := s.sessions.Self()
 	if !ok {

@@ -61,10 +61,10 @@ func TestServersShareADatabase(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
-	var told running
+	var published running
 	raw, err := os.ReadFile(filepath.Join(data, serverFile))
-	if err != nil || json.Unmarshal(raw, &told) != nil || "http://"+told.Address != b.url {
-		t.Errorf("%s names %q, %v", serverFile, told.Address, err)
+	if err != nil || json.Unmarshal(raw, &published) != nil || "http://"+published.Address != b.url {
+		t.Errorf("%s names %q, %v", serverFile, published.Address, err)
 	}
 	start := time.Now()
 	must(t, data, "session", "send", id, "and again", "--follow")

@@ -75,7 +75,7 @@ func parseForward(arg string) (forwarded, error) {
 	return forwarded{Local: net.JoinHostPort("127.0.0.1", strconv.FormatUint(here, 10)), Port: uint16(there)}, nil
 }
 
-// forward listens until ctx ends, and then lets go of every connection.
+// forward listens until ctx ends, and then closes every connection.
 func forward(ctx context.Context, cmd *cobra.Command, c *client.Client, session dormouse.SessionID, wanted []forwarded) error {
 	var running sync.WaitGroup
 	defer running.Wait()

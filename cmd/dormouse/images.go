@@ -13,15 +13,16 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/rootfs"
 )
 
-// images are what sandboxes start from. What the operator named is fetched as any
-// program would; what only a session named, as nobody, and from nowhere that a
-// sandbox could not reach either.
+// images fetches the images that sandboxes start from. Images that the operator listed are
+// trusted: they are fetched with the operator's credentials, from anywhere. Images that only a
+// session names are not: they are fetched without credentials, and only from hosts that a
+// sandbox could reach too.
 type images struct {
-	usual  string
-	allow  rootfs.Allow
-	ours   *rootfs.Store
-	theirs *rootfs.Store
-	log    *slog.Logger
+	usual     string
+	allow     rootfs.Allow
+	trusted   *rootfs.Store
+	untrusted *rootfs.Store
+	log       *slog.Logger
 }
 
 func openImages(data string, c config, way *egress.Proxy, log *slog.Logger) (*images, error) {
@@ -29,25 +30,25 @@ func openImages(data string, c config, way *egress.Proxy, log *slog.Logger) (*im
 	i.allow, _ = rootfs.ParseAllow(c.ImageAllow) // checked with the rest of the configuration
 	o := rootfs.Options{Dir: filepath.Join(data, "images"), Logger: log}
 	var err error
-	if i.ours, err = rootfs.Open(o); err != nil {
+	if i.trusted, err = rootfs.Open(o); err != nil {
 		return nil, err
 	}
 	o.Dial = way.Dial
-	i.theirs, err = rootfs.Open(o)
+	i.untrusted, err = rootfs.Open(o)
 	return i, err
 }
 
-// fetch returns what a reference leads to, or led to when it had a digest. Whether
-// a session may have it was decided when the session was made.
+// fetch returns the image of a reference, or the one that it had with this digest. Whether
+// a session may use it was decided when the session was created.
 func (i *images) fetch(ctx context.Context, ref, digest string) (gvisor.Image, error) {
-	from := i.theirs
+	from := i.untrusted
 	if ref == i.usual || i.allow.Lists(ref) || rootfs.Local(ref) {
-		from = i.ours
+		from = i.trusted
 	}
-	told := time.Now()
+	logged := time.Now()
 	progress := func(p rootfs.Progress) {
-		if time.Since(told) > 2*time.Second {
-			told = time.Now()
+		if time.Since(logged) > 2*time.Second {
+			logged = time.Now()
 			i.log.InfoContext(ctx, "fetching image", "image", ref, "layer", p.Layer, "layers", p.Layers, "bytes", p.Bytes, "total", p.Total)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/gvisor"
 )
 
-// limits is what one sandbox may take, as it is said on the command line.
+// limits is what one sandbox may use, as given by flags.
 type limits struct {
 	memory, disk string
 	parsed       dormouse.Limits

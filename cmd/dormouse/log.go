@@ -31,11 +31,11 @@ prompts and snapshots that were reverted, and snapshots that were deleted.`,
 			if err != nil {
 				return err
 			}
-			line, err := lineOf(cmd.Context(), c, dormouse.SessionID(args[0]))
+			past, err := readHistory(cmd.Context(), c, dormouse.SessionID(args[0]))
 			if err != nil {
 				return err
 			}
-			steps := line.shown(graph)
+			steps := past.shown(graph)
 			raw, err := json.Marshal(struct {
 				Line []step `json:"line"`
 			}{steps})
@@ -51,7 +51,7 @@ prompts and snapshots that were reverted, and snapshots that were deleted.`,
 }
 
 // shown is the steps to show, the newest first.
-func (l *line) shown(graph bool) []step {
+func (l *history) shown(graph bool) []step {
 	steps := []step{}
 	for _, s := range slices.Backward(l.steps) {
 		if graph || !s.Reverted && !s.Deleted {
@@ -62,7 +62,7 @@ func (l *line) shown(graph bool) []step {
 }
 
 // draw shows steps, the newest first. What was reverted stands one further to the
-// right for each time it was, and joins the line where the session went back to.
+// right for each time it was, and joins the history where the session went back to.
 func draw(out io.Writer, steps []step) error {
 	const gap = 2
 	var names, ages []string
@@ -92,7 +92,7 @@ func draw(out io.Writer, steps []step) error {
 // mark says of what kind a step is.
 func (s step) mark() string {
 	switch {
-	case s.Reverted && !s.Kept || s.Deleted:
+	case s.Reverted && !s.Replaced || s.Deleted:
 		return "x"
 	case s.Kind == stepSnapshot:
 		return "*"
@@ -131,7 +131,7 @@ func (s step) words() string {
 		words += " (" + s.Outcome + ")"
 	}
 	switch {
-	case s.Kept && !s.Deleted:
+	case s.Replaced && !s.Deleted:
 		return words + " (replaced, kept)"
 	case s.Reverted:
 		return words + " (reverted)"

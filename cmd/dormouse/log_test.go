@@ -8,10 +8,10 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// told is a line of events, each with the number it has in the list.
-func told(t *testing.T, events ...any) *line {
+// historyOf is the history that events make, each with its place in the list as its seq.
+func historyOf(t *testing.T, events ...any) *history {
 	t.Helper()
-	l := &line{places: make(map[string]int)}
+	l := &history{places: make(map[string]int)}
 	for i, v := range events {
 		e := dormouse.Event{Seq: uint64(i + 1), Time: time.Now().Add(-90 * time.Minute)}
 		switch p := v.(type) {
@@ -60,7 +60,7 @@ func took(id dormouse.SnapshotID, at uint64, label string, bytes int64) dormouse
 }
 
 // drawn is what is shown of all steps, newest first.
-func drawn(t *testing.T, l *line, graph bool) string {
+func drawn(t *testing.T, l *history, graph bool) string {
 	t.Helper()
 	var b strings.Builder
 	if err := draw(&b, l.shown(graph)); err != nil {
@@ -69,8 +69,8 @@ func drawn(t *testing.T, l *line, graph bool) string {
 	return b.String()
 }
 
-func TestALogShowsWhatWasRevertedBesideTheLine(t *testing.T) {
-	l := told(t,
+func TestALogShowsWhatWasRevertedBesideTheHistory(t *testing.T) {
+	l := historyOf(t,
 		begins("turn_a", "sevt_a"), says("sevt_a", "$ make\nall"), ends("turn_a", dormouse.TurnCompleted), took("snap_a", 3, "", 10), // 1 to 4
 		begins("turn_b", "sevt_b"), says("sevt_b", "$ break"), ends("turn_b", dormouse.TurnFailed), took("snap_b", 7, "bad", 2048), // 5 to 8
 		dormouse.WorkspaceSwap{Snapshot: "snap_a", Reason: dormouse.SwapRestored}, // 9
@@ -105,7 +105,7 @@ o sevt_a  1h ago  $ make all
 
 func TestALogShowsWhatWasRevertedTwice(t *testing.T) {
 	back := dormouse.WorkspaceSwap{Snapshot: "snap_a", Reason: dormouse.SwapRestored}
-	l := told(t,
+	l := historyOf(t,
 		took("snap_a", 1, "", 1),
 		begins("turn_b", "sevt_b"), says("sevt_b", "two"), // 2
 		begins("turn_c", "sevt_c"), says("sevt_c", "three"), // 4
@@ -130,8 +130,8 @@ func TestALogShowsWhatWasRevertedTwice(t *testing.T) {
 	}
 }
 
-func TestFilesAloneLeaveTheLine(t *testing.T) {
-	l := told(t,
+func TestRestoringFilesAloneLeavesTheHistory(t *testing.T) {
+	l := historyOf(t,
 		took("snap_a", 1, "", 1),
 		begins("turn_b", "sevt_b"), says("sevt_b", "two"), took("snap_b", 3, "", 2),
 		dormouse.WorkspaceSwap{Snapshot: "snap_a", Reason: dormouse.SwapRestored},
@@ -149,7 +149,7 @@ o sevt_b  1h ago  two
 }
 
 func TestABranchBeginsWithWhatWasSaidBefore(t *testing.T) {
-	l := told(t,
+	l := historyOf(t,
 		says("sevt_a", "one"),
 		dormouse.WorkspaceSwap{Snapshot: "snap_a", Reason: dormouse.SwapBranched, Origin: "sesn_p"}, took("snap_a", 2, "", 1),
 		begins("turn_b", "sevt_b"), says("sevt_b", "two"),
@@ -165,7 +165,7 @@ o sevt_a  1h ago  one
 	if last, ok := l.last(); !ok || last.Prompt != "sevt_b" {
 		t.Errorf("the last is %+v", last)
 	}
-	if last, ok := told(t, says("sevt_a", "one")).last(); ok { // another session has taken it up
+	if last, ok := historyOf(t, says("sevt_a", "one")).last(); ok { // another session has taken it up
 		t.Errorf("the last is %+v", last)
 	}
 }

@@ -60,10 +60,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	return exitError
 }
 
-// errSilent is an error that was already told.
-var errSilent = errors.New("told already")
+// errSilent is an error that was already printed.
+var errSilent = errors.New("printed already")
 
-// errSeeTo is what was found and told, and wants somebody's attention.
+// errSeeTo means that a problem was found and printed that somebody has to look after.
 var errSeeTo = errors.New("something to see to")
 
 // usageError is a command line that cannot be meant.

@@ -91,7 +91,7 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// answered is told of every answer.
+// answered counts an answered request.
 func (m *metrics) answered(method, route string, status int, took time.Duration) {
 	switch method {
 	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions:
@@ -101,7 +101,7 @@ func (m *metrics) answered(method, route string, status int, took time.Duration)
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
-// committed is told of every commit.
+// committed counts what a commit has recorded.
 func (m *metrics) committed(_ dormouse.SessionID, events []dormouse.Event) {
 	m.commits.Inc()
 	m.events.Add(float64(len(events)))

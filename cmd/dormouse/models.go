@@ -61,7 +61,7 @@ func anthropicKey(file string) (string, error) {
 	return key, nil
 }
 
-// usual is the model of sessions that name none, unless the server was told one.
+// usual is the model of sessions that name none, unless --model is given.
 func (m models) usual() string {
 	if m.claude != nil {
 		return anthropic.Default

@@ -45,8 +45,8 @@ func (p *printer) print(e client.Event) error {
 	return p.event(e.Event)
 }
 
-// delta shows a fragment as it comes. When several threads speak at once, one of
-// them has the floor; what the others say is shown when it is whole.
+// delta shows a fragment as it comes. When several threads produce text at once, one of
+// them is shown live; the text of the others is shown when it is complete.
 func (p *printer) delta(d dormouse.Delta) {
 	if d.Fetched != nil {
 		return // who asked for it shows it
@@ -75,7 +75,7 @@ func (p *printer) reply(thread dormouse.ThreadID) *strings.Builder {
 	return p.said[thread]
 }
 
-// floor says which thread speaks, when it is not the one that spoke last.
+// floor prints which thread is shown, when it is not the same as before.
 func (p *printer) floor(thread dormouse.ThreadID) {
 	if thread == "" || thread == p.thread {
 		return
@@ -187,8 +187,8 @@ func (p *printer) line(s string) {
 	p.write(clean(s) + "\n")
 }
 
-// unsaid is what follows in text after what was said of it. Blocks are set apart
-// by line ends in one and by nothing in the other, so line ends do not count.
+// unsaid is the part of text that was not shown yet. Line ends are not compared: blocks are
+// separated by line ends in one of the two and by nothing in the other.
 func unsaid(text, said string) (rest string, begins bool) {
 	i := 0
 	for j := 0; j < len(said); {

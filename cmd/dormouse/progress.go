@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// progress prints how far a transfer is for somebody who waits: often on a terminal, and
-// now and then elsewhere.
+// progress prints how far a transfer is: often on a terminal, every few seconds elsewhere.
 type progress struct {
 	out   io.Writer
 	every time.Duration
@@ -23,7 +22,7 @@ func newProgress(out io.Writer) *progress {
 	return &progress{out: out, every: 10 * time.Second, end: "\n", last: time.Now()}
 }
 
-// Update prints what it is at, if it is time to.
+// Update prints the progress, unless it did so a moment ago.
 func (p *progress) Update(format string, args ...any) {
 	if now := time.Now(); now.Sub(p.last) >= p.every {
 		p.last = now
@@ -31,12 +30,12 @@ func (p *progress) Update(format string, args ...any) {
 	}
 }
 
-// Note prints something that stays.
+// Note prints a line that is not overwritten.
 func (p *progress) Note(format string, args ...any) {
 	fmt.Fprintf(p.out, p.line+format+"\n", args...)
 }
 
-// done leaves the terminal to others.
+// done clears the line of a terminal.
 func (p *progress) done() { fmt.Fprint(p.out, p.line) }
 
 // plural is n of a thing.

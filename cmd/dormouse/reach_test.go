@@ -28,8 +28,8 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
 )
 
-// seat is a person at a terminal who runs a command.
-type seat struct {
+// person is somebody who runs a command at a terminal.
+type person struct {
 	t      *testing.T
 	master *os.File
 	tty    *os.File
@@ -41,14 +41,14 @@ type seat struct {
 }
 
 // sit runs a command line on a terminal of 30 by 100.
-func (o *office) sit(args ...string) *seat {
+func (o *office) sit(args ...string) *person {
 	o.t.Helper()
 	master, tty, err := pty.Open()
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	master = watchable(o.t, master)
-	s := &seat{t: o.t, master: master, tty: tty, read: make(chan struct{}), code: make(chan int, 1)}
+	s := &person{t: o.t, master: master, tty: tty, read: make(chan struct{}), code: make(chan int, 1)}
 	s.resize(30, 100)
 	s.before = s.state()
 	ctx, stop := context.WithCancel(o.t.Context())
@@ -81,7 +81,7 @@ func watchable(t *testing.T, f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-func (s *seat) resize(rows, cols uint16) {
+func (s *person) resize(rows, cols uint16) {
 	s.t.Helper()
 	raw, err := s.master.SyscallConn()
 	if err != nil {
@@ -94,19 +94,19 @@ func (s *seat) resize(rows, cols uint16) {
 	}
 }
 
-func (s *seat) types(text string) {
+func (s *person) types(text string) {
 	s.t.Helper()
 	if _, err := io.WriteString(s.master, text); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *seat) sees(want string) {
+func (s *person) sees(want string) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("%q is seen", want), func() bool { return strings.Contains(s.shown.String(), want) })
 }
 
-func (s *seat) leaves() int {
+func (s *person) leaves() int {
 	s.t.Helper()
 	select {
 	case code := <-s.code:
@@ -117,7 +117,7 @@ func (s *seat) leaves() int {
 	}
 }
 
-func (s *seat) state() *term.State {
+func (s *person) state() *term.State {
 	s.t.Helper()
 	st, err := term.GetState(int(s.tty.Fd()))
 	if err != nil {
@@ -168,10 +168,10 @@ func TestShellIsATerminal(t *testing.T) {
 func TestShellGivesTheTerminalBack(t *testing.T) {
 	o := newOfficeOn(t, localtest.Open(t))
 	id := o.create()
-	for name, leave := range map[string]func(*seat){
-		"the command ends":        func(s *seat) { s.types("x\r") },
-		"it is interrupted":       func(s *seat) { s.stop() },
-		"the sandbox is stopped":  func(*seat) { o.must("session", "hibernate", id) },
+	for name, leave := range map[string]func(*person){
+		"the command ends":        func(s *person) { s.types("x\r") },
+		"it is interrupted":       func(s *person) { s.stop() },
+		"the sandbox is stopped":  func(*person) { o.must("session", "hibernate", id) },
 		"the terminal is refused": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,21 +34,21 @@ With --discard no snapshot is taken of the files that were there.`,
 			if err != nil {
 				return err
 			}
-			line, err := lineOf(cmd.Context(), c, id)
+			past, err := readHistory(cmd.Context(), c, id)
 			if err != nil {
 				return err
 			}
 			var turn step
 			if len(args) > 1 {
-				turn = line.of(dormouse.EventID(args[1]))
-			} else if last, ok := line.last(); ok {
+				turn = past.of(dormouse.EventID(args[1]))
+			} else if last, ok := past.last(); ok {
 				turn = last
 			} else {
 				return fmt.Errorf("%s has taken up no prompt that could be reverted", args[0])
 			}
 			return fetching(cmd, id, func(ctx context.Context, c *client.Client) (client.Restored, error) {
 				return c.Revert(ctx, id, client.RevertOptions{Prompt: turn.Prompt, Discard: discard})
-			}, func(w io.Writer, done client.Restored) error { return tellReverted(w, line, turn, done) })
+			}, func(w io.Writer, done client.Restored) error { return printReverted(w, past, turn, done) })
 		},
 	}
 	clientFlags(cmd)
@@ -56,13 +56,13 @@ With --discard no snapshot is taken of the files that were there.`,
 	return cmd
 }
 
-// discardFlag gives the present files up.
+// discardFlag adds the flag that discards the present files.
 func discardFlag(cmd *cobra.Command, discard *bool) {
 	cmd.Flags().BoolVar(discard, "discard", false, "do not keep the present files in a snapshot")
 }
 
-// tellReverted says what a session went back to.
-func tellReverted(w io.Writer, l *line, turn step, done client.Restored) error {
+// printReverted prints what a session was reverted to.
+func printReverted(w io.Writer, l *history, turn step, done client.Restored) error {
 	when := ""
 	for _, s := range l.steps {
 		if s.Kind == stepSnapshot && s.Snapshot == done.Snapshot {
@@ -73,12 +73,12 @@ func tellReverted(w io.Writer, l *line, turn step, done client.Restored) error {
 	if done.Snapshot == "" {
 		files = "It has no files, as it had none then."
 	}
-	_, err := fmt.Fprintf(w, "%s went back to before %s: %s\n%s\n%s", done.Session, turn.Prompt, oneLine(turn.Text), files, tellReplaced(done))
+	_, err := fmt.Fprintf(w, "%s went back to before %s: %s\n%s\n%s", done.Session, turn.Prompt, oneLine(turn.Text), files, replacedInWords(done))
 	return err
 }
 
-// tellReplaced says how to come back.
-func tellReplaced(done client.Restored) string {
+// replacedInWords says how to restore the files that were replaced.
+func replacedInWords(done client.Restored) string {
 	if done.Replaced == "" {
 		return ""
 	}

@@ -29,7 +29,7 @@ import (
 // driver is what a server needs of its sandboxes.
 type driver interface {
 	sandbox.Driver
-	// Sweep stops what nobody vouches for.
+	// Sweep stops the sandboxes that no session owns.
 	Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Ownership) error
 }
 
@@ -122,7 +122,7 @@ func (d imaged) CollectImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.CollectPackages(ctx), d.images.ours.Collect(ctx, func(digest string) bool { return used[digest] }))
+	return errors.Join(d.CollectPackages(ctx), d.images.trusted.Collect(ctx, func(digest string) bool { return used[digest] }))
 }
 
 // packageSources says where packages come from. This machine is asked while the
@@ -169,7 +169,7 @@ func outgoing(from gvisor.EgressPolicy) (egress.Session, error) {
 	return who, nil
 }
 
-// wayOut is the way out of sandboxes.
+// wayOut makes the egress proxy of sandboxes.
 func wayOut(c config, sources func() packages.Sources, log *slog.Logger) *egress.Proxy {
 	allow, _ := egress.ParseAllow(c.EgressAllow) // checked with the rest of the configuration
 	o := egress.Options{Allow: allow, PackageHosts: func() []dormouse.Host { return sources().Hosts }, Logger: log}
@@ -177,8 +177,8 @@ func wayOut(c config, sources func() packages.Sources, log *slog.Logger) *egress
 	return egress.New(o)
 }
 
-// ownAddresses are where this server is reached: where it listens, and where others
-// are told that it does.
+// ownAddresses are where this server is reached: where it listens, and what it
+// advertises to others.
 func (c *config) ownAddresses() (at []netip.AddrPort, names []string) {
 	if a, ok := c.listening.(*net.TCPAddr); ok {
 		at = append(at, a.AddrPort())

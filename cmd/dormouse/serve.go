@@ -71,7 +71,7 @@ environment, and that over the file.`,
 			}
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(50)
-				// It counts as heap and is never touched, so it takes no room. With it a small
+				// It counts as heap and is never touched, so it takes no memory. With it a small
 				// heap may grow severalfold before it is collected, and a large one only by half.
 				ballast := make([]byte, 24<<20)
 				defer runtime.KeepAlive(ballast)
@@ -96,7 +96,7 @@ func newLogger(c config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// boundAttr bounds what a line says in one value, whoever wrote it.
+// boundAttr bounds the length of each value in a log line, whoever wrote it.
 func boundAttr(_ []string, a slog.Attr) slog.Attr {
 	const most, mostStack = 4 << 10, 64 << 10
 	_, failed := a.Value.Any().(error)
@@ -111,24 +111,24 @@ func boundAttr(_ []string, a slog.Attr) slog.Attr {
 
 // server is everything that is open while serving.
 type server struct {
-	config   config
-	log      *slog.Logger
-	store    store.Store
-	blobs    blobStore
-	held     *holdback.File
-	driver   driver
-	lines    *snapshot.Store   // what workspaces were like; nil where there are no snapshots
-	peers    *peer.Client      // nil if no other server shares the store
-	fencing  *fencing.Register // nil likewise
-	sessions *session.Sessions
-	door     *rest.Server
-	v1       *v1.Server
-	http     *http.Server
-	listener net.Listener
-	conns    *connlimit.Limit
-	ready    atomic.Bool
-	running  sync.WaitGroup
-	stop     context.CancelFunc // ends what runs beside the requests
+	config    config
+	log       *slog.Logger
+	store     store.Store
+	blobs     blobStore
+	held      *holdback.File
+	driver    driver
+	snapshots *snapshot.Store   // nil on systems that cannot take any
+	peers     *peer.Client      // nil if no other server shares the store
+	fencing   *fencing.Register // nil likewise
+	sessions  *session.Sessions
+	door      *rest.Server
+	v1        *v1.Server
+	http      *http.Server
+	listener  net.Listener
+	conns     *connlimit.Limit
+	ready     atomic.Bool
+	running   sync.WaitGroup
+	stop      context.CancelFunc // ends what runs beside the requests
 }
 
 func serve(ctx context.Context, c config, signals <-chan os.Signal, out io.Writer, log *slog.Logger) error {
@@ -160,8 +160,8 @@ func serve(ctx context.Context, c config, signals <-chan os.Signal, out io.Write
 	return cause
 }
 
-// open takes things in order and gives them back in reverse when one of them
-// cannot be had.
+// open opens everything in order. If one of them cannot be opened it closes the others in
+// reverse order.
 func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error) {
 	s := &server{config: c, log: log}
 	var undo []func()
@@ -173,7 +173,7 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if err := claimData(ctx, c.Data, log); err != nil {
 		return nil, err
 	}
-	// The database comes first: whoever has it has the directory.
+	// The database comes first: its lock is the lock of the data directory.
 	if s.store, err = openStore(ctx, c.Data, c.Store, log); err != nil {
 		return nil, err
 	}
@@ -194,27 +194,28 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if err != nil {
 		return nil, err
 	}
-	// Whoever is in a sandbox is kept from where we listen, so that comes before any.
+	// Sandboxes must not reach the address that we listen at, so it is known before any
+	// is opened.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.Listen); err != nil {
 		return nil, fmt.Errorf("%w; choose another address with --listen", err)
 	}
 	undo = append(undo, func() { _ = s.listener.Close() })
 	c.listening = s.listener.Addr()
 	s.config.listening = c.listening
-	// What is started from here on is given nothing of the environment.
+	// Processes that are started from here on inherit nothing of the environment.
 	environment := leaveEnvironment(c)
-	err = s.relieved(func() (err error) {
+	err = s.withReserve(func() (err error) {
 		s.driver, err = openSandboxes(ctx, c, environment, log)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() { _ = s.letGo() })
-	if s.lines, err = s.openLines(); err != nil {
+	undo = append(undo, func() { _ = s.closeDriver() })
+	if s.snapshots, err = s.openSnapshots(); err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() { _ = s.closeLines() })
+	undo = append(undo, func() { _ = s.closeSnapshots() })
 
 	c.Model = cmp.Or(c.Model, models.usual())
 	tools, counters := tool.Builtin(), newMetrics()
@@ -224,14 +225,14 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	sessions := session.Config{
 		Store: s.store, Blobs: s.blobs, Driver: s.driver, Agent: agent.New(models, tools), Logger: log,
 		DropAfter: c.DropAfter, IdleTimeout: c.IdleTimeout, MaxActive: c.MaxActive, OnCommit: counters.committed,
-		Relieve: s.held.Give,
+		ReleaseReserve: s.held.Release,
 	}
 	key, err := s.share(ctx, &sessions)
-	undo = append(undo, func() { _ = s.signOff() })
+	undo = append(undo, func() { _ = s.leaveRegister() })
 	if err != nil {
 		return nil, err
 	}
-	if err := s.keepLines(&sessions, key); err != nil {
+	if err := s.configureSnapshots(&sessions, key); err != nil {
 		return nil, err
 	}
 	if s.sessions, err = session.New(sessions); err != nil {
@@ -290,21 +291,22 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	if err := s.sessions.Join(ctx); err != nil {
 		return nil, unwelcome(err)
 	}
-	undo = nil // ours to keep now
+	undo = nil // from here on shutdown closes them
 	return s, nil
 }
 
-// relieved does a step of the start that writes to the disk. On a full one it is given
-// what is held back: a server that does not start cannot delete anything.
-func (s *server) relieved(step func() error) error {
+// withReserve does a step of the start that writes to the disk. If the disk is full it
+// releases the space that is held back, because a server that does not start cannot delete
+// anything.
+func (s *server) withReserve(step func() error) error {
 	err := step()
-	for errors.Is(err, syscall.ENOSPC) && s.held.Give() {
+	for errors.Is(err, syscall.ENOSPC) && s.held.Release() {
 		err = step()
 	}
 	return err
 }
 
-// start serves, and then takes up what a server before us left at work.
+// start serves, and then resumes the work that an earlier server left.
 func (s *server) start(ctx context.Context) <-chan error {
 	served := make(chan error, 1)
 	s.running.Go(func() {

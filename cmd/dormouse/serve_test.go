@@ -97,7 +97,7 @@ func (s *serving) stop() error {
 	}
 }
 
-func TestServerTellsWhereItIsAndStopsWhenTold(t *testing.T) {
+func TestServerPrintsItsAddressAndStopsOnASignal(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data)
 	for _, want := range []string{"http://127.0.0.1:", filepath.Join(data, tokenFile), "dormouse session create --data " + data} {
@@ -247,7 +247,7 @@ func TestFlagsWinOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	if c.Listen != "127.0.0.1:3" || c.Model != "environment" || c.SleepAfter != time.Minute || len(c.Hosts) != 2 {
 		t.Errorf("loaded %+v", c)
 	}
-	for text, says := range map[string]string{`{"lisen":"x"}`: "lisen", `{"data":"x"}`: "data", `{"sleep_after":5}`: "sleep_after", `{"sleep_after":"x"}`: "sleep-after", `[`: "config.json"} {
+	for text, says := range map[string]string{`{"lisen":"x"}`: "lisen", `{"data":"x"}`: "data", `{"sleep_after":5}`: "sleep_after", `{"sleep_after":"x"}`: "sleep-after", `[`: "config.json", `{"model":"a","model":"b"}`: "model: is given twice", `{} {}`: "config.json"} {
 		if err := os.WriteFile(filepath.Join(data, "config.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -42,14 +42,14 @@ On a terminal you are asked first, unless --yes is given.`,
 			if err != nil {
 				return err
 			}
-			return tellDeleted(cmd, args[0], gone)
+			return printDeleted(cmd, args[0], gone)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
-func tellDeleted(cmd *cobra.Command, session string, gone bool) error {
+func printDeleted(cmd *cobra.Command, session string, gone bool) error {
 	raw, err := json.Marshal(struct {
 		Session string `json:"session"`
 		Gone    bool   `json:"gone"`

@@ -70,8 +70,7 @@ func (e *environmentFlags) request() (_ dormouse.Environment, err error) {
 	return asked, nil
 }
 
-// showEnvironment says what sandboxes are made of. Sessions from before that was
-// noted say nothing.
+// showEnvironment prints the environment of a session. Old sessions have none recorded.
 func showEnvironment(line func(name, format string, args ...any), s client.Session) {
 	e := s.Environment
 	if e.IsZero() {
@@ -100,8 +99,8 @@ func showEnvironment(line func(name, format string, args ...any), s client.Sessi
 		line("snapshots", "%s", e.Snapshots)
 	}
 	l := e.Limits
-	line("limits", "%s, %s, %s", amount(l.CPUs, "processors"), room(l.Memory, "memory"), amount(float64(l.Pids), "processes"))
-	line("", "%s, %s, %s", room(l.Disk, "disk"), amount(float64(l.Inodes), "inodes"), amount(float64(l.Files), "open files"))
+	line("limits", "%s, %s, %s", amount(l.CPUs, "processors"), byteAmount(l.Memory, "memory"), amount(float64(l.Pids), "processes"))
+	line("", "%s, %s, %s", byteAmount(l.Disk, "disk"), amount(float64(l.Inodes), "inodes"), amount(float64(l.Files), "open files"))
 }
 
 func amount(n float64, of string) string {
@@ -111,7 +110,7 @@ func amount(n float64, of string) string {
 	return fmt.Sprintf("%.12g %s", n, of)
 }
 
-func room(n int64, of string) string {
+func byteAmount(n int64, of string) string {
 	if n < 0 {
 		return "any " + of
 	}

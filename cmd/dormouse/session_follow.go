@@ -50,7 +50,7 @@ being worked on and nothing is queued.`,
 					if !untilIdle {
 						continue
 					}
-					// A server that is away is asked again at the next rest.
+					// A server that does not answer is asked again at the next rest.
 					if rests, _, err := atRest(cmd.Context(), c, session, e.Seq); err == nil && rests {
 						return nil
 					}
@@ -145,11 +145,11 @@ func (w *turnWatch) see(e dormouse.Event) (done bool, err error) {
 	if err := json.Unmarshal(e.Payload, &said); err != nil && len(e.Payload) > 0 {
 		return true, fmt.Errorf("understand event: %w", err)
 	}
-	ours := slices.Contains(said.Prompts, w.prompt)
+	mine := slices.Contains(said.Prompts, w.prompt)
 	switch {
-	case e.Type == dormouse.TurnStarted && ours:
+	case e.Type == dormouse.TurnStarted && mine:
 		w.turn = said.Turn
-	case e.Type == dormouse.PromptCancelled && ours:
+	case e.Type == dormouse.PromptCancelled && mine:
 		return true, fmt.Errorf("the prompt was cancelled")
 	case e.Type == dormouse.TurnBlocked && said.Turn == w.turn:
 		w.blocked(w.session, said.On)

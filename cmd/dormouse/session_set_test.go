@@ -76,7 +76,7 @@ func TestDeleteRemovesAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestFollowerOfADeletedSessionIsTold(t *testing.T) {
+func TestFollowingEndsWhenTheSessionIsDeleted(t *testing.T) {
 	o := newOffice(t)
 	id := o.create()
 	o.must("session", "terminate", id)

@@ -31,8 +31,8 @@ type fact struct {
 	Tags    []string               `json:"tags"`
 }
 
-// inWords is the line that tells people of an event; empty if there is none. A
-// line that begins with ! is worth a look, one with ? wants an answer.
+// inWords describes an event in a line for people; empty if it is not shown. A line that
+// begins with ! is a warning, one with ? waits for an answer.
 func inWords(e dormouse.Event) (string, error) {
 	switch e.Type { //nolint:exhaustive // these are told elsewhere
 	case dormouse.SnapshotAskedFor, dormouse.SnapshotTaken, dormouse.SnapshotSkipped, dormouse.SnapshotDeleted,

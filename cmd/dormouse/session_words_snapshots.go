@@ -97,8 +97,8 @@ func filesInWords(p dormouse.WorkspaceRecovery) string {
 	var b strings.Builder
 	for _, f := range p.Files[:min(few, len(p.Files))] {
 		fmt.Fprintf(&b, " %.100q", f.Path)
-		if f.Kept != "" {
-			fmt.Fprintf(&b, " (found: %.100q)", f.Kept)
+		if f.SavedAs != "" {
+			fmt.Fprintf(&b, " (found: %.100q)", f.SavedAs)
 		}
 		if f.Outside {
 			b.WriteString(" (found: outside)")

@@ -8,7 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-func TestFactsAreToldInWords(t *testing.T) {
+func TestFactsAreDescribedInWords(t *testing.T) {
 	due := time.Date(2030, 1, 2, 15, 4, 5, 0, time.UTC)
 	title := "new"
 	for _, c := range []struct {

@@ -56,7 +56,7 @@ type shell struct {
 	terminal *client.Terminal
 }
 
-// tty is the terminal that the person sits at, nil if there is none at both ends.
+// tty is the local terminal, nil unless both input and output are one.
 func (s *shell) tty() *os.File {
 	f, ok := s.in.(*os.File)
 	if !ok || !isTerminal(f) || !isTerminal(s.out) {
@@ -88,8 +88,7 @@ func (s *shell) run(ctx context.Context, c *client.Client, o client.TerminalOpti
 	return s.attend(ctx, tty)
 }
 
-// attend carries what is typed and shows what is printed, until the terminal
-// ends.
+// attend copies input and output until the terminal ends.
 func (s *shell) attend(ctx context.Context, tty *os.File) error {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -112,7 +111,7 @@ func (s *shell) attend(ctx context.Context, tty *os.File) error {
 	}
 }
 
-// end is what the end of a terminal means to who sat at it.
+// end turns the end of a terminal into an error for the user.
 func (s *shell) end(ctx context.Context, err error) error {
 	again := fmt.Sprintf("the terminal may live on: dormouse shell %s --terminal %s", s.session, s.terminal.ID)
 	closed, ok := errors.AsType[*client.Closed](err)
@@ -129,7 +128,7 @@ func (s *shell) end(ctx context.Context, err error) error {
 	return nil
 }
 
-// follow tells the terminal in the sandbox the size of the one here.
+// follow resizes the terminal in the sandbox to the size of the local one.
 func (s *shell) follow(ctx context.Context, tty *os.File) {
 	changed, stop := resized()
 	defer stop()
@@ -149,9 +148,8 @@ func (s *shell) follow(ctx context.Context, tty *os.File) {
 	}
 }
 
-// enter sends what is typed. After the end of what came through a pipe it says
-// so as a person would, again and again: a command that is on its way out does
-// not hear it.
+// enter sends what is typed. At the end of a pipe it sends ^D, as a person would, again and
+// again, because a command that is just exiting does not read it.
 func (s *shell) enter(ctx context.Context) {
 	buf := make([]byte, 32<<10)
 	for {

@@ -40,7 +40,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 	}{
 		// 1. No new traffic.
 		{"stop being ready", func() error { s.ready.Store(false); return nil }},
-		// 2. Followers, whom draining would wait for.
+		// 2. Followers: draining would wait for them.
 		{"tell followers", func() error { s.sessions.EndFollowers(); return nil }},
 		// 3. Requests in progress are answered.
 		{"drain requests", func() error {
@@ -58,13 +58,13 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 			}
 			return err
 		}},
-		// 5. The actors have let go of the sandboxes, which live on.
+		// 5. The actors have detached from the sandboxes, which live on.
 		{"withdraw the address", s.withdraw},
-		{"let go of sandboxes", s.letGo},
-		{"close snapshots", s.closeLines},
+		{"close the sandbox driver", s.closeDriver},
+		{"close snapshots", s.closeSnapshots},
 		{"close blobs", s.blobs.Close},
-		{"sign off", s.signOff},
-		{"let go of the disk", s.held.Close},
+		{"leave the register", s.leaveRegister},
+		{"close the disk reserve", s.held.Close},
 		{"close database", s.store.Close}, // last: it gives the directory to the next server
 	} {
 		if err := step.do(); err != nil && !errors.Is(err, context.Canceled) {
@@ -74,16 +74,16 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 	return errors.Join(errs...)
 }
 
-// letGo ends what the driver has and no session does.
-func (s *server) letGo() error {
+// closeDriver closes what belongs to the driver and to no session.
+func (s *server) closeDriver() error {
 	if c, ok := s.driver.(io.Closer); ok {
 		return c.Close()
 	}
 	return nil
 }
 
-// signOff tells the other servers of the directory that this one is no more.
-func (s *server) signOff() error {
+// leaveRegister removes this server from the register of the servers of the directory.
+func (s *server) leaveRegister() error {
 	if s.fencing == nil {
 		return nil
 	}

@@ -51,7 +51,7 @@ the agent may be at work.`,
 			return patiently(cmd, "taking the snapshot", func(ctx context.Context, c *client.Client) (client.Snapshot, error) {
 				return c.TakeSnapshot(ctx, dormouse.SessionID(args[0]), o)
 			}, func(w io.Writer, made client.Snapshot) error {
-				tellLeft(cmd.ErrOrStderr(), made)
+				printLeftOut(cmd.ErrOrStderr(), made)
 				_, err := fmt.Fprintln(w, made.ID)
 				return err
 			})
@@ -62,8 +62,8 @@ the agent may be at work.`,
 	return cmd
 }
 
-// tellLeft says what a snapshot does not hold.
-func tellLeft(w io.Writer, s client.Snapshot) {
+// printLeftOut prints how many files a snapshot does not hold.
+func printLeftOut(w io.Writer, s client.Snapshot) {
 	if s.LeftOut > 0 {
 		fmt.Fprintf(w, "dormouse: left out, as no snapshot holds them: %s (sockets, devices, what is mounted there)\n", plural(s.LeftOut, "file"))
 	}

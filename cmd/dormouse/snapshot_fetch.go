@@ -38,8 +38,8 @@ func fetchedSoFar(f *dormouse.Fetched) string {
 	return fmt.Sprintf("fetching the snapshot, %s of %s", size(f.Bytes), size(f.Of))
 }
 
-// followFetch notes how far a session is with fetching files. Whatever goes wrong, all
-// there is to lose is what is shown meanwhile.
+// followFetch updates how far a session is with fetching files. Errors are ignored, because
+// only the display depends on it.
 func followFetch(ctx context.Context, c *client.Client, id dormouse.SessionID, far *atomic.Pointer[dormouse.Fetched]) {
 	now, err := c.Show(ctx, id)
 	if err != nil {

@@ -36,7 +36,7 @@ which it names; with --discard they are not.`,
 				if done.History {
 					what = "files and conversation"
 				}
-				_, err := fmt.Fprintf(w, "%s goes on with the %s of %s\n%s", done.Session, what, done.Snapshot, tellReplaced(done))
+				_, err := fmt.Fprintf(w, "%s goes on with the %s of %s\n%s", done.Session, what, done.Snapshot, replacedInWords(done))
 				return err
 			})
 		},

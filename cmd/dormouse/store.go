@@ -53,7 +53,7 @@ type deployment struct {
 	data string
 }
 
-// workspaces is where the workspaces of sessions are, which no archive holds.
+// workspaces is the directory of the workspaces of sessions, which no archive holds.
 func (d *deployment) workspaces() (string, error) {
 	return filepath.Abs(filepath.Join(d.data, "sandbox"))
 }

@@ -39,19 +39,19 @@ else, they are named, and the exit code is 3.`,
   dormouse store export - | ssh elsewhere 'cat > backup.dormouse'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			told := cmd.OutOrStdout()
+			summaryTo := cmd.OutOrStdout()
 			if args[0] == "-" {
-				if isTerminal(told) {
+				if isTerminal(summaryTo) {
 					return usage("an archive is not for a terminal; name a file or send it on")
 				}
-				told = cmd.ErrOrStderr()
+				summaryTo = cmd.ErrOrStderr()
 			}
 			return withDeployment(cmd, *where, func(ctx context.Context, d *deployment) error {
 				done, err := export(ctx, d, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 				if err != nil {
 					return fmt.Errorf("export: %w", err)
 				}
-				if err := report(cmd, told, done, done.say); err != nil {
+				if err := report(cmd, summaryTo, done, done.say); err != nil {
 					return err
 				}
 				if done.Lost > 0 || done.Skipped > 0 {

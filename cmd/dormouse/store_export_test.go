@@ -26,7 +26,7 @@ func TestAnExportGoesToStandardOutput(t *testing.T) {
 }
 
 // A payload that a failing disk has taken costs itself, and is told.
-func TestALostPayloadIsToldAndCostsNothingElse(t *testing.T) {
+func TestALostPayloadIsReportedAndCostsNothingElse(t *testing.T) {
 	old, file, data := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 	d := transfertest.Open(t, old)
 	var lost []dormouse.Digest

@@ -27,7 +27,7 @@ func corruption(cmd *cobra.Command, where places) error {
 }
 
 // withSalvage opens what can be read of a corrupt database as a deployment. When do has
-// derived the rest, it takes the place of the corrupt one, and what is lost is told.
+// derived the rest, it replaces the corrupt one, and what is lost is printed.
 func withSalvage(cmd *cobra.Command, where places, do func(context.Context, *deployment) error) (err error) {
 	ctx := cmd.Context()
 	data, where, err := locate(cmd, where)

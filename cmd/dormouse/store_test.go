@@ -160,7 +160,7 @@ func TestMigrateSaysFromWhereToWhere(t *testing.T) {
 	}
 }
 
-func TestProgressIsToldNowAndThen(t *testing.T) {
+func TestProgressIsPrintedNowAndThen(t *testing.T) {
 	var b safeBuffer
 	p := newProgress(&b)
 	p.Update("at once")

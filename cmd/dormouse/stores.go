@@ -59,7 +59,7 @@ func checkPages(ctx context.Context, data string, d dsn) error {
 // failing is implemented by stores that can fail for good.
 type failing interface{ Failed() <-chan error }
 
-// failure is told why the store can promise nothing more, if it ever says so.
+// failure receives the error of a store that has failed for good, if it ever does.
 func failure(s store.Store) <-chan error {
 	if f, ok := s.(failing); ok {
 		return f.Failed()

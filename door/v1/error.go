@@ -39,8 +39,8 @@ type coded interface{ ErrorCode() string }
 
 // replyTo returns the reply of this API to err.
 func replyTo(err error) reply {
-	told := door.ReplyTo(err)
-	r := reply{status: told.Status, message: sentence(told.Message)}
+	common := door.ReplyTo(err)
+	r := reply{status: common.Status, message: sentence(common.Message)}
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
 		// Clients of this API send again by themselves, and have nothing that would

@@ -55,8 +55,8 @@ func newServer(t *testing.T) *testServer {
 	return newServerOn(t, new(memory.Store), func(*v1.Config) {})
 }
 
-// newServerOn is newServer with a catalog in kept.
-func newServerOn(t *testing.T, kept catalog.Documents, change func(*v1.Config)) *testServer {
+// newServerOn is newServer with a catalog in documents.
+func newServerOn(t *testing.T, documents catalog.Documents, change func(*v1.Config)) *testServer {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	who, err := auth.OpenLocal(file)
@@ -71,7 +71,7 @@ func newServerOn(t *testing.T, kept catalog.Documents, change func(*v1.Config)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	deps := v1.Config{Auth: who, Logger: quiet, Catalog: catalog.New(kept, nil), Models: someModels{}}
+	deps := v1.Config{Auth: who, Logger: quiet, Catalog: catalog.New(documents, nil), Models: someModels{}}
 	change(&deps)
 	server := httptest.NewServer(v1.New(deps))
 	base := new(http.Transport)

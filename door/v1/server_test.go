@@ -54,18 +54,18 @@ func newSessionServer(t *testing.T) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := &torn{Store: new(memory.Store)}
+	damaged := &unreadable{Store: new(memory.Store)}
 	sessions, err := session.New(session.Config{
-		Store: kept, Blobs: blobs, Driver: nowhere{}, Logger: quiet,
+		Store: damaged, Blobs: blobs, Driver: nowhere{}, Logger: quiet,
 		Agent: agent.New(one{scripted.New(scripted.Options{})}, tool.Builtin()),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newServerOn(t, kept, func(d *v1.Config) {
+	h := newServerOn(t, damaged, func(d *v1.Config) {
 		d.Sessions, d.CheckAgent, d.WriteTimeout = sessions, func(dormouse.AgentConfig) error { return nil }, 5*time.Second
 	})
-	h.sessions, h.store = sessions, kept
+	h.sessions, h.store = sessions, damaged
 	h.before = func() {
 		sessions.EndFollowers()
 		if err := sessions.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -130,7 +130,7 @@ func (h *testServer) listed(id string, query string) []json.RawMessage {
 	}
 	if query == "" || strings.HasPrefix(query, "limit=") {
 		if found := order.Log(all); len(found) > 0 {
-			h.t.Error(order.Spell(found, all))
+			h.t.Error(order.Format(found, all))
 		}
 	}
 	return all

@@ -345,13 +345,13 @@ func TestASessionIsChangedPutAwayAndRemoved(t *testing.T) {
 	}
 }
 
-// torn is a store in which logs of some sessions cannot be read at all.
-type torn struct {
+// unreadable is a store in which logs of some sessions cannot be read at all.
+type unreadable struct {
 	store.Store
 	logs sync.Map // of dormouse.SessionID
 }
 
-func (s *torn) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
+func (s *unreadable) Read(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	if _, is := s.logs.Load(id); is {
 		return nil, &store.DamageError{Session: id, Seq: after + 1, Err: errors.New("a byte has flipped")}
 	}
@@ -382,7 +382,7 @@ func TestSessionsThatCannotBeFoldedAreListedWithTheOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.store.(*torn).logs.Store(dormouse.SessionID(hurt), true)
+	h.store.(*unreadable).logs.Store(dormouse.SessionID(hurt), true)
 	all := make(map[string]map[string]any)
 	for _, s := range h.ask(200, "GET", "/v1/sessions", "")["data"].([]any) {
 		one := s.(map[string]any)
@@ -400,5 +400,5 @@ func TestSessionsThatCannotBeFoldedAreListedWithTheOthers(t *testing.T) {
 		t.Errorf("%d are listed, with the environments %v and %v", len(all), all[newer]["environment_id"], all[plain]["environment_id"])
 	}
 	h.ask(503, "GET", "/v1/sessions/"+newer, "") // another server may know all of it
-	h.store.(*torn).logs.Clear()
+	h.store.(*unreadable).logs.Clear()
 }

@@ -45,7 +45,7 @@ func TestPreviewsAreTheBeginningOfWhatIsSaid(t *testing.T) {
 		t.Errorf("what was shown is %q", shown)
 	}
 	if found := order.Stream(seen, []string{"agent.message"}); len(found) > 0 {
-		t.Error(order.Spell(found, seen))
+		t.Error(order.Format(found, seen))
 	}
 	for _, f := range next(t, plain, "session.status_idle") {
 		if strings.HasPrefix(field(f.data, "type"), "event_") {

@@ -47,9 +47,8 @@ func (l *journal) command(id dormouse.EventID) *command {
 	return l.commands[id]
 }
 
-// judgeAsked: a command is asked for once and answered once, its person was told
-// what the log says, and that is true: how it ended if it ran, and that nobody
-// knows only if its sandbox was lost.
+// judgeAsked: a command is asked for once and answered once, the answer is what the log says,
+// and it is true: how the command ended if it ran, and unknown only if its sandbox was lost.
 func (l *journal) judgeAsked(e Evidence, f Findings) {
 	for id, c := range l.commands {
 		switch n := c.answered + c.refused; {
@@ -63,21 +62,20 @@ func (l *journal) judgeAsked(e Evidence, f Findings) {
 		l.judgeAnswer(id, c, f)
 	}
 	for _, a := range e.Asked {
-		c, t := l.commands[a.Told.ID], a.Told
+		c, t := l.commands[a.Answer.ID], a.Answer
 		switch {
 		case c == nil || c.answered+c.refused == 0:
 			f.Add(Lost, "command %q was answered and the log knows no answer", a.ClientID)
 		case t.Exit != c.answer.Exit || t.Output != string(c.answer.Output) || t.Error != c.answer.Error ||
 			t.Killed != c.answer.Killed || t.TimedOut != c.answer.TimedOut || t.Unknown != c.answer.Unknown:
-			f.Add(Diverged, "of command %q somebody was told %+v, and the log says %+v", a.ClientID, t, c.answer)
+			f.Add(Diverged, "of command %q the client was answered %+v, and the log says %+v", a.ClientID, t, c.answer)
 		case t.Ran() && (t.Exit != a.Exit || a.Prints != "" && t.Output != a.Prints):
 			f.Add(Diverged, "command %q ended with %d and printed %q: that is not what it does", a.ClientID, t.Exit, t.Output)
 		}
 	}
 }
 
-// judgeAnswer: that nobody knows, that it was ended or that it never began is
-// said only where that can be.
+// judgeAnswer: an answer says unknown, killed or never started only where that is possible.
 func (l *journal) judgeAnswer(id dormouse.EventID, c *command, f Findings) {
 	switch {
 	case c.answer.Unknown && !l.boxes.lost[l.generation(id)]:

@@ -277,7 +277,7 @@ func (l *journal) judgeCommands(e Evidence, f Findings) {
 	}
 }
 
-// text is the command that an op runs, as the agent or a person spelled it.
+// text is the command that an op runs, as the agent or a person wrote it.
 func (l *journal) text(op *entry) string {
 	if c := l.commands[op.Use]; c != nil {
 		return c.ask.Command

@@ -1,4 +1,4 @@
-// Package oracle holds what a server says against what really happened. A run is
+// Package oracle compares what a server says with what really happened. A run is
 // good when seven counts are zero: prompts lost, effects doubled, effects too
 // late, sessions stuck, logs diverged from the world or from what is shown, gaps
 // in what a follower saw, and work lost that was done in a sandbox.
@@ -26,7 +26,7 @@ const (
 	LostWork = "lostwork"
 )
 
-// Zeroes lists them in the order they are told.
+// Zeroes lists them in the order in which they are printed.
 func Zeroes() []string { return []string{Lost, Double, Late, Stuck, Diverged, Gaps, LostWork} }
 
 // Findings is what is wrong, by zero.
@@ -58,7 +58,7 @@ func (f Findings) OK() bool {
 	return true
 }
 
-// Counts spells the zeroes as the last line of a run does.
+// Counts formats the zeroes as the last line of a run has them.
 func Counts(counts map[string]int) string {
 	words := make([]string, 0, len(Zeroes()))
 	for _, zero := range Zeroes() {
@@ -87,7 +87,7 @@ type Evidence struct {
 	Answer []Answer
 	Asked  []rig.Asked
 	Looks  []Look
-	// Said is what people were told they have said about the session, if anything.
+	// Said is the description of the session that the server acknowledged, if any.
 	Said *Said
 
 	// Slack is how far the server's clock may be off the world's. Untimed says
@@ -163,14 +163,14 @@ func (l *journal) judge(e Evidence, f Findings) {
 	judgeFollower(e, f)
 }
 
-// judgeRecoveries: what became of files that were lost is told one time.
+// judgeRecoveries: each recovery of files is reported once.
 func judgeRecoveries(e Evidence, f Findings) {
-	told := make(map[string]int)
+	recoveries := make(map[string]int)
 	for _, x := range e.Log {
 		if x.Type == dormouse.WorkspaceRecovered {
 			id := rig.Decode[dormouse.WorkspaceRecovery](x).ID
-			if told[id]++; told[id] > 1 {
-				f.Add(Double, "recovery %s was told %d times", id, told[id])
+			if recoveries[id]++; recoveries[id] > 1 {
+				f.Add(Double, "recovery %s was told %d times", id, recoveries[id])
 			}
 		}
 	}

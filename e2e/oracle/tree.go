@@ -99,7 +99,7 @@ func (m member) judgeMade(c *child, made member, f Findings) {
 	}
 }
 
-// judgeMessages: what an agent was told its child has, the child has, once.
+// judgeMessages: a message that an agent was told its child has is there, once.
 func (m member) judgeMessages(all map[dormouse.SessionID]member, f Findings) {
 	for _, id := range m.order {
 		op := m.ops[id]

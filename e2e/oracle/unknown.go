@@ -6,7 +6,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// judgeUnknown: that nobody knows whether an op ran is said only where it can have.
+// judgeUnknown: an op is unknown only where it may have run.
 // Its sandbox was lost after it was recorded; and the server that recorded it had
 // reached that sandbox, which what it did there before shows.
 func (l *journal) judgeUnknown(e Evidence, f Findings) {

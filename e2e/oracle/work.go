@@ -32,11 +32,11 @@ func (l *journal) judgeWork(e Evidence, f Findings) {
 			since = at
 			continue
 		}
-		told := slices.ContainsFunc(l.boxes.ends, func(seq uint64) bool { return since < seq && seq < at })
+		reported := slices.ContainsFunc(l.boxes.ends, func(seq uint64) bool { return since < seq && seq < at })
 		switch {
-		case !look.Counts && !told:
+		case !look.Counts && !reported:
 			f.Add(LostWork, "a process is gone at %d, and the log does not say that it was lost", at)
-		case look.Counts && told:
+		case look.Counts && reported:
 			f.Add(Diverged, "the log says that processes were lost, and at %d one goes on", at)
 		}
 		if look.Count < most {

@@ -68,7 +68,7 @@ func judgeBroken(t *testing.T, name string, cases map[string]broken) {
 	}
 }
 
-func TestWhatPeopleAskedForIsDoneOnceAndToldTruly(t *testing.T) {
+func TestCommandsOfPeopleRunOnceAndAreAnsweredTruly(t *testing.T) {
 	judgeBroken(t, "asked.json", map[string]broken{
 		"happened twice": {"it ran twice", oracle.Double, func(_ *testing.T, e *oracle.Evidence) { e.Effects = append(e.Effects, e.Effects[0]) }},
 		"of 2 effects":   {"half of it ran", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { e.Effects = e.Effects[:1] }},
@@ -92,10 +92,10 @@ func TestWhatPeopleAskedForIsDoneOnceAndToldTruly(t *testing.T) {
 			i := index(t, *e, dormouse.ExecAsked)
 			e.Log = slices.Delete(e.Log, i, i+1)
 		}},
-		"somebody was told": {"the answer was another", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { e.Asked[0].Told.Exit++ }},
+		"the client was answered": {"the answer was another", oracle.Diverged, func(_ *testing.T, e *oracle.Evidence) { e.Asked[0].Answer.Exit++ }},
 		"not what it does": {"the answer is not true", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
 			change(t, e, dormouse.ExecAnswered, map[string]any{"exit": 0})
-			e.Asked[0].Told.Exit = 0
+			e.Asked[0].Answer.Exit = 0
 		}},
 		"called unknown": {"nobody knows, for no reason", oracle.Diverged, func(t *testing.T, e *oracle.Evidence) {
 			change(t, e, dormouse.ExecAnswered, map[string]any{"unknown": true})
@@ -119,7 +119,7 @@ func TestWorkIsNotLost(t *testing.T) {
 	lose := func(t *testing.T, e *oracle.Evidence) {
 		change(t, e, dormouse.SandboxStarted, map[string]any{"processes": dormouse.ProcessesLost})
 	}
-	judgeBroken(t, "doze.json", map[string]broken{
+	judgeBroken(t, "counter.json", map[string]broken{
 		"a process is gone": {"a process died", oracle.LostWork, func(_ *testing.T, e *oracle.Evidence) { last(e).Counts = false }},
 		"seen a count":      {"a count went back", oracle.LostWork, func(_ *testing.T, e *oracle.Evidence) { last(e).Count = 1 }},
 		"went on from":      {"memory is older than files", oracle.LostWork, func(_ *testing.T, e *oracle.Evidence) { last(e).Ordered = false }},
@@ -128,7 +128,7 @@ func TestWorkIsNotLost(t *testing.T) {
 		}},
 		"processes were lost": {"they are said to be lost and live", oracle.Diverged, lose},
 	})
-	e := seen[oracle.Evidence](t, "doze.json")
+	e := seen[oracle.Evidence](t, "counter.json")
 	lose(t, &e)
 	for i := range e.Looks {
 		e.Looks[i].Counts = false

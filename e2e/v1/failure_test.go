@@ -34,5 +34,5 @@ func TestWhatGoesWrongIsTold(t *testing.T) {
 	c.until("the thought is told", func(seen []site.Event) bool {
 		return has("agent.thinking")(since(seen, "thinking")) && idle(since(seen, "thinking"), "end_turn")
 	})
-	c.settle()
+	c.end()
 }

@@ -135,7 +135,7 @@ func TestQuestionsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 	body, _ := json.Marshal(map[string]any{"agent": "agent_x", "environment_id": "env_x", "initial_events": many})
 	between(t, "51 initial events", asks(ctx, t, s, http.MethodPost, "/v1/sessions", plainJSON, bytes.NewReader(body)), 400, 404)
-	c.settle()
+	c.end()
 }
 
 // limit is what a body may be.
@@ -167,7 +167,7 @@ func TestBodiesAreTakenUpToTheLimitAndNoFurther(t *testing.T) {
 	c.send("large", says("large"), map[string]any{"type": "user.message", "content": []any{map[string]any{"type": "text", "text": text + "#large#"}}})
 	c.until("it is answered", func(seen []site.Event) bool { return idle(since(seen, "large"), "end_turn") })
 	c.sent = append(c.sent, "large")
-	c.settle()
+	c.end()
 	const most = 1 << 30
 	if grew := memory(t, l) - before; grew > most {
 		t.Errorf("the server grew by %d MiB", grew>>20)
@@ -223,7 +223,7 @@ func TestWhoConnectsAndSaysLittleHoldsNobodyUp(t *testing.T) {
 	}
 	c.send("busy", says("busy"), c.message("busy", append(steps, rig.Say("done"))...))
 	c.until("the work is done", func(seen []site.Event) bool { return idle(since(seen, "busy"), "end_turn") })
-	c.settle()
+	c.end()
 	const most = 400 << 20
 	if grew := memory(t, l) - before; grew > most {
 		t.Errorf("the server grew by %d MiB", grew>>20)

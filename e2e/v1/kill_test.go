@@ -68,7 +68,7 @@ func TestKilledServersLoseNothing(t *testing.T) {
 			if len(s.Died()) == 0 || *every {
 				c.play("second")
 			}
-			c.settle()
+			c.end()
 			if len(s.Died()) == 0 {
 				t.Errorf("the server never came to %s", arm)
 			}
@@ -109,7 +109,7 @@ func TestServersKilledAtRandomLoseNothing(t *testing.T) {
 		}
 	}
 	close(stop)
-	c.settle()
+	c.end()
 	t.Logf("%d kills", n)
 }
 
@@ -285,8 +285,8 @@ func (c *client) play(round string) {
 	c.until("all is done", func(seen []site.Event) bool { return idle(since(seen, four), "end_turn") })
 }
 
-// settle waits for the end and compares what was seen with what is listed.
-func (c *client) settle() {
+// end waits for the end and compares what was seen with what is listed.
+func (c *client) end() {
 	c.t.Helper()
 	c.Disarm()
 	if err := c.Rest(c.ctx, c.session); err != nil {

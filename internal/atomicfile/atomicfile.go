@@ -1,5 +1,5 @@
-// Package atomicfile writes files that are either not there or whole, whatever
-// happens to the process or the power in between.
+// Package atomicfile writes files atomically: after a crash or a power cut a file is either
+// complete or not there.
 package atomicfile
 
 import (
@@ -45,11 +45,11 @@ func (f File) Write(data []byte) error {
 	if _, err := d.Write(data); err != nil {
 		return errors.Join(err, d.Drop())
 	}
-	return d.Keep(f.Path)
+	return d.Commit(f.Path)
 }
 
-// SyncDir makes the names in dir durable. Windows cannot sync a directory and is
-// believed to keep names as it keeps files.
+// SyncDir makes the names in dir durable. Windows cannot sync a directory; names are
+// assumed to be as durable as files there.
 func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -75,7 +75,7 @@ func TestAWriteThatCannotFinishLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestADraftHasNoNameUntilItIsKept(t *testing.T) {
+func TestADraftHasNoNameUntilItIsCommitted(t *testing.T) {
 	dir, temp := t.TempDir(), t.TempDir()
 	for _, keep := range []bool{false, true} {
 		d, err := atomicfile.File{Perm: 0o600, Temp: temp}.Draft()
@@ -92,7 +92,7 @@ func TestADraftHasNoNameUntilItIsKept(t *testing.T) {
 		}
 		path := filepath.Join(dir, "file")
 		if keep {
-			if err := d.Keep(path); err != nil {
+			if err := d.Commit(path); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -10,15 +10,15 @@ import (
 // tempPrefix begins the names of temporary files.
 const tempPrefix = ".tmp-"
 
-// Draft is a file that is being written and has no name yet. Keep gives it one,
-// Drop ends it; it is the caller's until then.
+// Draft is a file that is being written and does not have its final name yet. The caller
+// must call Drop; Commit before that gives it its name.
 type Draft struct {
 	how  File
 	file *os.File
 	over bool // kept or dropped
 }
 
-// Draft begins a file piece by piece.
+// Draft begins a file that is written piece by piece.
 func (f File) Draft() (*Draft, error) {
 	w, err := os.CreateTemp(cmp.Or(f.Temp, filepath.Dir(f.Path)), tempPrefix+"*")
 	if err != nil {
@@ -30,8 +30,8 @@ func (f File) Draft() (*Draft, error) {
 // Write adds to the file.
 func (d *Draft) Write(p []byte) (int, error) { return d.file.Write(p) }
 
-// Keep makes path hold what was written, durably, or leaves it as it was.
-func (d *Draft) Keep(path string) error {
+// Commit makes path hold what was written, durably, or leaves it as it was.
+func (d *Draft) Commit(path string) error {
 	if err := d.finish(path); err != nil {
 		return errors.Join(err, d.Drop())
 	}
@@ -63,7 +63,7 @@ func (d *Draft) finish(path string) error {
 	return nil
 }
 
-// Drop removes the file unless it was kept.
+// Drop removes the file unless it was committed.
 func (d *Draft) Drop() error {
 	if d.over {
 		return nil

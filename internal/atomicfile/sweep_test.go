@@ -43,7 +43,7 @@ func TestSweepRemovesWhatTheDeadHaveLeft(t *testing.T) {
 	if left := names(t, dir); len(left) != 3 || !slices.Contains(left, "old") {
 		t.Errorf("there is %v, want a file, and two that may be written to", left)
 	}
-	if err := lives.Keep(filepath.Join(dir, "file")); err != nil {
+	if err := lives.Commit(filepath.Join(dir, "file")); err != nil {
 		t.Errorf("a live writer: %v", err)
 	}
 	if err := atomicfile.Sweep(filepath.Join(dir, "nothing")); err != nil {

@@ -30,11 +30,11 @@ type Tree struct{ host string }
 // At is the tree in a directory of the host.
 func At(dir string) Tree { return Tree{host: dir} }
 
-// Host is the directory itself: to mount it, to look whether it is there, and to
+// Host is the path of the directory itself: to mount it, to check whether it exists, and to
 // remove it.
 func (t Tree) Host() string { return t.host }
 
-// Open gets hold of the directory.
+// Open opens the directory.
 func (t Tree) Open() (Dir, error) { return Open(t.host) }
 
 // Remove removes the directory and all that is in it. However deep that is, it takes
@@ -86,7 +86,7 @@ func (d Dir) removeDir(name string) error {
 }
 
 // each calls do, which removes what it is given, with every name in the directory,
-// until there is none. One that is gone by then was somebody else's to remove.
+// until there is none. One that is gone by then was removed by somebody else.
 func (d Dir) each(do func(name string) error) error {
 	const step = 4096
 	for {
@@ -111,7 +111,7 @@ func (d Dir) each(do func(name string) error) error {
 // Dir is an open directory, beneath which names are resolved.
 type Dir struct{ *os.File }
 
-// Open gets hold of a directory of the host.
+// Open opens a directory of the host.
 func Open(dir string) (Dir, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -160,7 +160,7 @@ func (d Dir) open(path string, how unix.OpenHow) (*os.File, error) {
 	}
 }
 
-// Path is where the directory is now, as the kernel spells it.
+// Path is where the directory is now, as the kernel reports it.
 func (d Dir) Path() (string, error) { return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", d.Fd())) }
 
 // maxResolved is how long a path may be that the kernel resolves at once.

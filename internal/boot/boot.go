@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package boot tells one start of the machine from another.
+// Package boot identifies the current boot of the machine.
 package boot
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// ID names the present start of the machine. It is another one after each.
+// ID is the id of the current boot. Every boot has another one.
 func ID() (string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"sync"
 )
 
-// Optional is a field that may be left out, or be null. A field that is neither
-// this nor Omittable must be there, and must not be null.
+// Optional is a field that may be left out, or be null. A field that is neither Optional nor
+// Omittable must be there, and must not be null.
 type Optional[T any] struct {
 	Set   bool // it was given, if only as null
 	Null  bool // it was given as null
@@ -104,8 +104,7 @@ func (e *Error) Error() string {
 // Errorf is an error of the value that is being decoded.
 func Errorf(format string, args ...any) error { return &Error{Message: fmt.Sprintf(format, args...)} }
 
-// In says that err happened at a step further down: a name, or an index in
-// brackets.
+// In prefixes the path of err with a name, or an index in brackets.
 func In(step string, err error) error {
 	e, ok := err.(*Error) //nolint:errorlint // paths are built as the error is returned, before anybody wraps it
 	if !ok {
@@ -261,7 +260,7 @@ func bindSlice(raw []byte, v reflect.Value) error {
 
 func isNull(raw []byte) bool { return raw[0] == 'n' }
 
-// Kind is how a value is called in an error.
+// Kind names the kind of a value for an error.
 func Kind(raw []byte) string {
 	switch raw[0] {
 	case '{':
@@ -286,7 +285,7 @@ func wrongKind(want string, raw []byte) error {
 	return Errorf("must be %s, not %s", want, got)
 }
 
-// Name is a word of the document, short enough for an error.
+// Name is a name from the document, shortened for an error.
 func Name(s string) string {
 	const most = 64
 	if len(s) > most {

@@ -12,13 +12,13 @@ import (
 // maxDepth bounds how deep values may be nested for Unmarshal.
 const maxDepth = 128
 
-// limits is what check refuses besides what is not JSON.
+// limits is what check refuses besides invalid JSON.
 type limits struct {
 	depth  int  // how deep values may be nested
 	floats bool // refuse numbers that no float64 can hold
 }
 
-// check refuses what is not one JSON value, and what decoders disagree about:
+// check refuses invalid JSON, and what decoders disagree about:
 // names given twice, NUL characters, and values that are nested too deep.
 func check(data []byte, l limits) error {
 	if !utf8.Valid(data) {
@@ -76,7 +76,7 @@ type scanner struct {
 	at   int
 }
 
-// space goes to the next byte that means something and returns it.
+// space skips white space and returns the next byte.
 func (s *scanner) space() byte {
 	for s.at < len(s.data) {
 		switch s.data[s.at] {
@@ -89,7 +89,7 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// text goes past a string and returns it with its quotes.
+// text skips a string and returns it with its quotes.
 func (s *scanner) text() []byte {
 	start := s.at
 	for s.at++; s.data[s.at] != '"'; s.at++ {
@@ -101,7 +101,7 @@ func (s *scanner) text() []byte {
 	return s.data[start:s.at]
 }
 
-// skip goes past a value of any kind and returns it.
+// skip skips a value of any kind and returns it.
 func (s *scanner) skip() []byte {
 	s.space()
 	start := s.at
@@ -129,7 +129,7 @@ func (s *scanner) skip() []byte {
 	return s.data[start:s.at]
 }
 
-// word goes past a number, true, false or null and returns it.
+// word skips a number, true, false or null and returns it.
 func (s *scanner) word() []byte {
 	n := bytes.IndexAny(s.data[s.at:], " \t\r\n,:]}")
 	if n < 0 {

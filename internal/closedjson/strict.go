@@ -97,7 +97,7 @@ func unknown(name string) *Error {
 	return &Error{Path: Name(name), Message: "there is no such field", Unknown: true}
 }
 
-// kindOf is how the values of a type are called in an error.
+// kindOf names the JSON kind of a Go type for an error.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() { //nolint:exhaustive // the other kinds are numbers, or in no document
 	case reflect.String:

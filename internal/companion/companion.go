@@ -1,5 +1,5 @@
-// Package companion starts programs that live no longer than we do, however we
-// end: the servers that tests and measurements need.
+// Package companion starts programs that end with this process, even if it is killed: the
+// servers that tests and measurements need.
 package companion
 
 import (
@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Start starts a program that is sent a signal when this process ends. How it
-// ended itself is told once.
+// Start starts a program that is sent a signal when this process ends. The channel receives
+// once how the program ended.
 func Start(cmd *exec.Cmd, last syscall.Signal) (*os.Process, <-chan error, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
@@ -37,7 +37,7 @@ func Start(cmd *exec.Cmd, last syscall.Signal) (*os.Process, <-chan error, error
 	return cmd.Process, ended, nil
 }
 
-// Tail keeps the end of what a program says.
+// Tail keeps the end of the output of a program.
 type Tail struct {
 	mu   sync.Mutex
 	text []byte // guarded by mu

@@ -1,11 +1,11 @@
-// Package connlimit bounds the connections of an HTTP server without letting whoever
-// holds many of them keep others out.
+// Package connlimit bounds the connections of an HTTP server, so that a client which holds
+// many of them does not keep others out.
 //
-// A connection waits from the moment it is accepted until whoever sent a request on it
-// has proven who they are, which the handler says with InUse, and again from the end of
-// each request to the next. When there are as many as there may be, one more is let in
-// for the one that has waited the longest, which is closed. One that is in use, however
-// long that takes, is never closed. Only when all are is whoever comes turned away.
+// A connection is waiting from the moment it is accepted until a request on it is
+// authenticated, which the handler reports with InUse, and again between requests. At the
+// limit a new connection is accepted by closing the one that has waited the longest. A
+// connection in use is never closed, however long its request takes. Only if all of them are
+// in use is a new one refused.
 package connlimit
 
 import (
@@ -35,7 +35,7 @@ func New(most int) *Limit { return &Limit{max: max(most, 1), waiting: list.New()
 
 // Apply puts a server under the limit. It is to serve what Listen returns.
 func (l *Limit) Apply(s *http.Server) {
-	handler, outer, told := s.Handler, s.ConnContext, s.ConnState
+	handler, connContext, connState := s.Handler, s.ConnContext, s.ConnState
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
 			if !l.begin(c) {
@@ -46,8 +46,8 @@ func (l *Limit) Apply(s *http.Server) {
 		handler.ServeHTTP(w, r)
 	})
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if outer != nil {
-			ctx = outer(ctx, c)
+		if connContext != nil {
+			ctx = connContext(ctx, c)
 		}
 		return context.WithValue(ctx, connKey{}, c)
 	}
@@ -59,8 +59,8 @@ func (l *Limit) Apply(s *http.Server) {
 			mine.taken = true
 			l.mu.Unlock()
 		}
-		if told != nil {
-			told(c, state)
+		if connState != nil {
+			connState(c, state)
 		}
 	}
 }
@@ -78,8 +78,8 @@ func (l *Limit) Counts() (open int, cut, refused uint64) {
 	return l.open, l.cut, l.refused
 }
 
-// enter counts a connection, or says that there is no room for it. What it closes for
-// it, it returns.
+// enter counts a connection, or refuses it. If another one has to be closed for it, enter
+// returns that one.
 func (l *Limit) enter(c *conn) (instead *conn, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,9 +111,9 @@ func (l *Limit) leave(c *conn) {
 	}
 }
 
-// InUse keeps the connection of a request from being closed for others until it is
-// answered. The handler says so once it knows who asks: a stranger could hold a request
-// for as long as he likes.
+// InUse keeps the connection of a request from being closed for others until the request is
+// answered. The handler calls it once the request is authenticated: an unauthenticated client
+// could make a request last for as long as it likes.
 func InUse(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.limit.use(c)
@@ -140,7 +140,7 @@ func (l *Limit) use(c *conn) {
 	}
 }
 
-// wait notes that it is not any more.
+// wait notes that it was answered.
 func (l *Limit) wait(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +154,7 @@ type listener struct {
 	limit *Limit
 }
 
-// Accept lets the next connection in, or turns it away and waits for one after it.
+// Accept returns the next connection that is within the limit. It refuses the others.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.Listener.Accept()
@@ -173,7 +173,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// turnAway never waits: the text fits any fresh socket.
+// turnAway never blocks: the text fits into the buffer of any new socket.
 func turnAway(c net.Conn) {
 	const text = "too many connections\n"
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
@@ -191,7 +191,7 @@ type conn struct {
 	taken bool          // whoever answers has it for itself; guarded by limit.mu
 }
 
-// Close gives the place back.
+// Close closes the connection, which does not count any more.
 func (c *conn) Close() error {
 	c.limit.mu.Lock()
 	c.limit.leave(c)

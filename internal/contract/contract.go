@@ -20,11 +20,11 @@ import (
 
 var update = flag.Bool("update", false, "add what is new to the files of the contract; nothing is ever taken out")
 
-// File is the lines that were promised.
+// File has the lines that an earlier version promised.
 type File struct {
 	Path string
-	// Grows reports whether a line has become another one that promises all that it did,
-	// and more. If it is nil, lines do not grow.
+	// Grows reports whether a new line promises all that an old one did, and more. If it is
+	// nil, no line may be replaced.
 	Grows func(from, to string) bool
 }
 

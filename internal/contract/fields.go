@@ -67,7 +67,7 @@ func (w *walker) members(t reflect.Type, at string) {
 		switch {
 		case tag == "-" || !f.IsExported() && !f.Anonymous:
 		case tag == "" && custom(t):
-			// Its name is spelled nowhere. What only says whether there is a value is no part
+			// Its name is not in the JSON. What only says whether there is a value is no part
 			// of one.
 			if inner.Kind() != reflect.Bool {
 				w.value(f.Type, at)
@@ -118,7 +118,7 @@ func kindOf(t reflect.Type) (kind string, leaf bool) {
 	return t.Kind().String(), true
 }
 
-// custom reports whether a type spells itself.
+// custom reports whether a type encodes itself.
 func custom(t reflect.Type) bool {
 	for _, i := range []reflect.Type{
 		reflect.TypeFor[json.Marshaler](), reflect.TypeFor[json.Unmarshaler](),

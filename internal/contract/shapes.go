@@ -25,7 +25,7 @@ func (s *Source) Shapes() []string {
 	return all
 }
 
-// Wider reports whether one shape is another with fields added to it.
+// Wider reports whether one shape is another one with fields added.
 func Wider(from, to string) bool {
 	rest := strings.Fields(strings.Trim(to, "{}"))
 	for field := range strings.FieldsSeq(strings.Trim(from, "{}")) {

@@ -17,15 +17,15 @@ import (
 	"path/filepath"
 )
 
-// Package is one of ours, as the go command lists it.
+// Package is a package as the go command lists it.
 type Package struct {
 	ImportPath, Dir, Export string
 	GoFiles, Imports        []string
 	Module                  *struct{ Main bool }
 }
 
-// Ours reports whether the package is of this module.
-func (p Package) Ours() bool { return p.Module != nil && p.Module.Main }
+// InModule reports whether the package is of this module.
+func (p Package) InModule() bool { return p.Module != nil && p.Module.Main }
 
 // List asks the go command about packages.
 func List(ctx context.Context, args ...string) ([]Package, error) {
@@ -74,7 +74,7 @@ func Load(ctx context.Context, programs ...string) (*Source, error) {
 	})
 	s := new(Source)
 	for _, p := range all {
-		if p.Ours() {
+		if p.InModule() {
 			if err := s.check(p, fset, imports); err != nil {
 				return nil, err
 			}

@@ -1,7 +1,7 @@
 // Package crash names the instants at which a process may be killed, so that a
 // test can kill it exactly there. In an ordinary build At does nothing and
-// costs nothing; built with the tag "crash", a process told its point by
-// DORMOUSE_CRASH_AT kills itself on reaching it, and its clock can be set.
+// costs nothing; built with the tag "crash", a process kills itself on reaching the point
+// that DORMOUSE_CRASH_AT names, and its clock can be set.
 package crash
 
 // Point is one instant between two durable steps.
@@ -43,7 +43,7 @@ const (
 	PeerAsking     Point = "peer.asking"     // before another server is asked
 	PeerAsked      Point = "peer.asked"      // it has answered, before the client is
 	StoreFencing   Point = "store.fencing"   // a group of appends is about to be compared with the epochs
-	FenceCondemned Point = "fence.condemned" // a server that holds on may not join again, and still lives
+	FenceBanned    Point = "fence.banned"    // a server that holds on may not join again, and still lives
 
 	// Turns.
 	TurnStarting Point = "turn.starting" // before the turn is written
@@ -86,51 +86,51 @@ const (
 	SandboxReady    Point = "sandbox.ready"    // handle stored
 	SandboxStopping Point = "sandbox.stopping" // before a sandbox is stopped
 	SandboxPaused   Point = "sandbox.paused"   // nothing runs in it, its memory is not written
-	SandboxFrozen   Point = "sandbox.frozen"   // its memory is kept, it is still there
+	SandboxFrozen   Point = "sandbox.frozen"   // its memory is saved, it is still there
 	SandboxWaking   Point = "sandbox.waking"   // its memory is taken, nothing runs
 	SandboxWoken    Point = "sandbox.woken"    // it runs again, nobody was told
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
-	SandboxClearing Point = "sandbox.clearing" // ended, and kept from all others while it is cleared away
-	SandboxLocked   Point = "sandbox.locked"   // kept from all others, who had it last is not looked at
+	SandboxClearing Point = "sandbox.clearing" // ended, and locked against others while it is cleaned up
+	SandboxLocked   Point = "sandbox.locked"   // locked against others, its last holder is not checked
 
 	// Snapshots.
-	SnapshotCapturing  Point = "snapshot.capturing"  // wanted, nothing is captured
-	SnapshotCaptured   Point = "snapshot.captured"   // what changed is on the stage
-	SnapshotRecording  Point = "snapshot.recording"  // its layers are kept, it is not written
+	SnapshotCapturing  Point = "snapshot.capturing"  // wanted, nothing is copied
+	SnapshotCaptured   Point = "snapshot.captured"   // what changed is staged
+	SnapshotRecording  Point = "snapshot.recording"  // its layers are stored, it is not recorded
 	SnapshotRecorded   Point = "snapshot.recorded"   // written, nobody was told
 	SnapshotForgetting Point = "snapshot.forgetting" // before its deletion is written
 	SnapshotForgotten  Point = "snapshot.forgotten"  // written, its layers are all there
-	BranchPrepared     Point = "branch.prepared"     // its layers are there and noted, no session is
+	BranchPrepared     Point = "branch.prepared"     // its layers are there and noted, the session is not
 	BranchWritten      Point = "branch.written"      // the session is there, nobody was told
 	SwapDeciding       Point = "swap.deciding"       // its layers are there, the swap is not written
 	SwapCommitted      Point = "swap.committed"      // written, the sandbox has the files of before
-	TouchDeciding      Point = "touch.deciding"      // somebody wants to be let in who may change files, which is not written
-	TouchCommitted     Point = "touch.committed"     // written, nobody is let in
+	TouchDeciding      Point = "touch.deciding"      // somebody asks for access that may change files, which is not written
+	TouchCommitted     Point = "touch.committed"     // written, access is not granted
 
-	// Images that are brought in.
-	ImageRead  Point = "image.read"  // all of it is on stages, nothing is kept
-	ImageKept  Point = "image.kept"  // its layers are kept, no row names them
-	ImageNamed Point = "image.named" // a point names them, nobody was told
+	// Images that are imported.
+	ImageRead  Point = "image.read"  // all of it is staged, nothing is stored
+	ImageKept  Point = "image.kept"  // its layers are stored, no row names them
+	ImageNamed Point = "image.named" // a snapshot names them, nobody was told
 
-	// Branches that take along what runs.
+	// Branches that start with the processes of their parent.
 	BranchCopied    Point = "branch.copied"    // what ran is copied, the session is not there
 	BranchInherited Point = "branch.inherited" // a part of it is the session's, no sandbox has it
 
-	// Captures, and the workspaces that are made of them.
-	CapturePausing   Point = "capture.pausing"   // noted, everything in the sandbox still runs
+	// Snapshots of running sandboxes, and workspaces made from them.
+	CapturePausing   Point = "capture.pausing"   // noted, nothing in the sandbox is paused yet
 	CapturePaused    Point = "capture.paused"    // nothing runs, what is missing is not copied
 	CaptureCopied    Point = "capture.copied"    // all is copied, nothing runs
-	CaptureResumed   Point = "capture.resumed"   // it runs again, which is not noted, nor is the point
-	CaptureNoted     Point = "capture.noted"     // the point is noted, nobody was told
+	CaptureResumed   Point = "capture.resumed"   // it runs again, which is not noted, nor is the snapshot
+	CaptureNoted     Point = "capture.noted"     // the snapshot is noted, nobody was told
 	WorkspaceMade    Point = "workspace.made"    // a workspace is there over its layers, no sandbox has it
 	WorkspaceStarted Point = "workspace.started" // a sandbox has it, those before it are still there
 
-	// Files that were cut off or have failed.
-	RecoverPlanned Point = "files.planned" // what is to be brought back is noted, nothing is
-	RecoverApplied Point = "files.applied" // it is brought back, and not synced
-	RecoverTold    Point = "files.told"    // it is recorded, and still noted
-	AsideNoted     Point = "aside.noted"   // a volume that cannot be read is to be kept elsewhere, which is noted
-	AsideMade      Point = "aside.made"    // the one to take its place is there, under another name
+	// Files after a power cut or on a failed disk.
+	RecoverPlanned Point = "files.planned" // what is to be restored is noted, nothing is restored
+	RecoverApplied Point = "files.applied" // it is restored, and not synced
+	RecoverTold    Point = "files.told"    // the recovery is recorded, its note is still there
+	AsideNoted     Point = "aside.noted"   // it is noted that a volume which cannot be read is to be set aside
+	AsideMade      Point = "aside.made"    // its replacement is there, under another name
 	AsideNamed     Point = "aside.named"   // the old one has both names
 	AsideReplaced  Point = "aside.done"    // the new one is in its place, with nothing in it
 
@@ -155,18 +155,18 @@ const (
 	BlobWritten Point = "blob.written" // durable, no row names it
 
 	// Layers.
-	LayerPacking Point = "layer.packing" // what changed is on the stage, nothing was put
+	LayerPacking Point = "layer.packing" // what changed is staged, nothing is stored
 	LayerPut     Point = "layer.put"     // its blob is durable, its directory has no name
 	LayerKept    Point = "layer.kept"    // both are there, no row names them
 
-	CompactMerged Point = "compact.merged" // layers are merged and kept, which is not noted
-	CompactNoted  Point = "compact.noted"  // noted, no line has it
+	CompactMerged Point = "compact.merged" // layers are merged and stored, which is not noted
+	CompactNoted  Point = "compact.noted"  // noted, no chain uses it
 
 	// Collections.
-	CollectFound   Point = "collect.found"   // nobody names a blob, which is there
-	CollectRemoved Point = "collect.removed" // it is gone, others are not
-	SweepReleased  Point = "sweep.released"  // what a session used that is no more may go
-	SweepDiscarded Point = "sweep.discarded" // directories are gone, their names are there
+	CollectFound   Point = "collect.found"   // an unreferenced blob was found, and is not deleted
+	CollectRemoved Point = "collect.removed" // it is deleted, others are not
+	SweepReleased  Point = "sweep.released"  // what a deleted session used is released
+	SweepDiscarded Point = "sweep.discarded" // directories are removed, their names are not
 
 	// The database.
 	StoreFlushing  Point = "store.flushing"  // a group of appends is about to commit
@@ -181,31 +181,31 @@ const (
 	RunnerFinished Point = "runner.finished" // its result is kept, nobody was told
 )
 
-// Keeping lists the points that only a server reaches that keeps layers.
+// Keeping lists the points that only a server reaches which stores layers.
 func Keeping() []Point {
 	return []Point{LayerPacking, LayerPut, LayerKept, CompactMerged, CompactNoted}
 }
 
-// Collecting lists the points of removing what nobody names.
+// Collecting lists the points of collecting blobs that nothing references.
 func Collecting() []Point {
 	return []Point{CollectFound, CollectRemoved, SweepReleased, SweepDiscarded}
 }
 
-// Shared lists the points that only a server of several reaches.
+// Shared lists the points that only a server of a shared store reaches.
 func Shared() []Point {
 	return []Point{
 		LeaseJoined, LeaseRenewing, LeaseLost, LeaseTaking, LeaseReleasing, LeaseLeaving, PeerAsking, PeerAsked,
-		StoreFencing, FenceCondemned,
+		StoreFencing, FenceBanned,
 	}
 }
 
-// Freezing lists the points that only a driver reaches that keeps processes.
+// Freezing lists the points that only a driver reaches which hibernates processes.
 func Freezing() []Point {
 	return []Point{SandboxPaused, SandboxFrozen, SandboxWaking, SandboxWoken, SandboxClearing}
 }
 
-// Branching lists the points that only a driver reaches in which branches take along
-// what runs.
+// Branching lists the points that only a driver reaches which can copy processes into a
+// branch.
 func Branching() []Point { return []Point{BranchCopied, BranchInherited} }
 
 // Capturing lists the points that only a driver reaches which pauses what it
@@ -224,7 +224,7 @@ func Restoring() []Point {
 	}
 }
 
-// Recovering lists the points that only a server reaches that finds files cut off.
+// Recovering lists the points that only a server reaches which recovers files.
 func Recovering() []Point { return []Point{RecoverPlanned, RecoverApplied, RecoverTold} }
 
 // Points lists every point that any server reaches.

@@ -23,18 +23,18 @@ func Hold(path string, how int) (*os.File, error) {
 	return d, nil
 }
 
-// Settle makes a directory under root for what this process is writing and holds
-// it, so that no other process takes it for left behind. What the dead have left
+// MkdirTemp makes a directory under root for what this process is writing and locks
+// it, so that no other process takes it for abandoned. What dead processes have left
 // there is removed.
-func Settle(root string) (*os.File, error) {
+func MkdirTemp(root string) (*os.File, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, err
 	}
 	if err := Clear(root); err != nil {
 		return nil, err
 	}
-	// Nobody clears meanwhile: a directory that is made and not yet held looks
-	// left behind.
+	// Nobody clears meanwhile: a directory that is made and not yet locked looks
+	// abandoned.
 	alone, err := Hold(root, syscall.LOCK_EX)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func Settle(root string) (*os.File, error) {
 	return Hold(path, syscall.LOCK_EX)
 }
 
-// Clear removes what is under root and nobody holds: whoever wrote it is dead.
+// Clear removes what is under root and not locked: whoever wrote it is dead.
 func Clear(root string) error {
 	alone, err := Hold(root, syscall.LOCK_EX)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestManyShareWhatNobodyHasAlone(t *testing.T) {
 
 func TestOnlyWhatTheDeadLeftIsCleared(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "tmp")
-	living, err := dirlock.Settle(root)
+	living, err := dirlock.MkdirTemp(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestOnlyWhatTheDeadLeftIsCleared(t *testing.T) {
 	if err := os.MkdirAll(dead, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	other, err := dirlock.Settle(root) // which clears
+	other, err := dirlock.MkdirTemp(root) // which clears
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Daemon is a Docker of our own.
+// Daemon is a private Docker daemon.
 type Daemon struct {
 	client string // the program
 	dir    string

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package fencing ends servers that hold on to what is no longer theirs.
+// Package fencing ends servers that go on after their lease has run out.
 //
 // All servers of one data directory run on one machine. Each of them keeps a file in a
 // register there, locked for as long as its process lives and named after the lease
@@ -10,8 +10,8 @@
 //
 // A process is ended only if it is proven to be the one that signed: it has the number,
 // the start time and the open file that the name says, in this boot and this PID
-// namespace. It is held by a pidfd meanwhile, so that nobody who gets its number later
-// is met.
+// namespace. It is held by a pidfd meanwhile, so that no other process which gets the
+// number later is killed.
 package fencing
 
 import (
@@ -34,16 +34,16 @@ import (
 	"github.com/dormouse-run/dormouse/internal/pidfd"
 )
 
-// ErrUnproven means that a server which holds on cannot be ended: that the process
-// found is the one that signed could not be shown.
+// ErrUnproven means that a server cannot be ended, because nothing proves that the process
+// found is the one that signed.
 var ErrUnproven = errors.New("the process that holds on cannot be proven to be that server")
 
-// endWithin is how long a killed process may take to be gone. The kernel finishes what
-// it does for it first.
+// endWithin is how long a killed process may take to be gone: the kernel finishes its
+// system calls first.
 const endWithin = 5 * time.Second
 
-// Register is the signatures of the servers of one data directory, and of one of them
-// its own.
+// Register has the signatures of the servers of one data directory, as one of them sees
+// it.
 type Register struct {
 	dir   string
 	store string
@@ -58,15 +58,15 @@ type Register struct {
 // opened counts the registers of this process.
 var opened atomic.Uint64
 
-// process is what a process is known by for as long as the machine runs.
+// process identifies a process for as long as the machine runs.
 type process struct {
 	pid   int
 	start uint64 // when it began, in ticks since the boot
 	place string // the boot and the PID namespace that these are of
 }
 
-// Open signs in a directory, under no lease yet. Store tells the databases apart by
-// whose clock leases are judged, in letters and digits.
+// Open signs in a directory, under no lease yet. Store names the database whose clock
+// judges the leases, in letters and digits.
 func Open(dir, store string) (*Register, error) {
 	if store == "" || strings.ContainsFunc(store, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z')
@@ -91,10 +91,10 @@ func Open(dir, store string) (*Register, error) {
 	return r, nil
 }
 
-// enter makes this server's file. Whoever clears away takes the lock first: if that
-// was quicker, the file is made again.
+// enter creates this server's file. Another server that removes stale files locks them
+// first: if it was quicker, the file is created again.
 func (r *Register) enter(incarnation uint64) error {
-	name := r.spell(incarnation)
+	name := r.fileName(incarnation)
 	for {
 		f, err := os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
@@ -112,13 +112,13 @@ func (r *Register) enter(incarnation uint64) error {
 	}
 }
 
-// Sign says under which incarnation this server works from now on; 0 says that nothing
-// is going on under any. It must be 0 before a server joins again: who is about to end
-// this one looks once more before he does.
+// Sign records the incarnation under which this server works from now on; 0 means that it
+// does nothing under any. It must be 0 before a server joins again: a server that is about
+// to end this one checks it once more before it does.
 func (r *Register) Sign(incarnation uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name := r.spell(incarnation)
+	name := r.fileName(incarnation)
 	err := os.Rename(filepath.Join(r.dir, r.name), filepath.Join(r.dir, name))
 	if errors.Is(err, fs.ErrNotExist) { // somebody took the directory away
 		_ = r.file.Close()
@@ -133,7 +133,7 @@ func (r *Register) Sign(incarnation uint64) error {
 	return nil
 }
 
-// Close takes the signature away.
+// Close removes the signature.
 func (r *Register) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ type Holder struct {
 }
 
 // Others lists the other servers of this store that hold a signature under a lease.
-// What the dead have left is removed.
+// The files of dead servers are removed.
 func (r *Register) Others() ([]Holder, error) {
 	entries, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,7 +165,7 @@ func (r *Register) Others() ([]Holder, error) {
 	}
 	var all []Holder
 	for _, e := range entries {
-		h, store, ok := read(e.Name())
+		h, store, ok := parse(e.Name())
 		if !ok || h.process == r.self {
 			continue
 		}
@@ -192,18 +192,18 @@ func (h Holder) held() bool {
 	return false
 }
 
-// Stopped reports whether the process stands still by a signal.
+// Stopped reports whether the process was stopped by a signal.
 func (h Holder) Stopped() bool {
 	state, _, err := stat(h.pid)
 	return err == nil && (state == "T" || state == "t")
 }
 
-// End ends a server that holds on, and returns once it is gone. Condemn is asked when
+// End ends a server that goes on after its lease, and returns once it is gone. Ban is called when
 // the process is proven to be that server: it must report true only if the lease has
 // run out by the clock that decides, and must from then on keep this incarnation from
-// joining again. A server that has let go by itself is left alone, and so is one that is
-// not condemned.
-func (r *Register) End(ctx context.Context, h Holder, condemn func(context.Context) (bool, error)) (ended bool, err error) {
+// joining again. A server that has released its signature is left alone, and so is one that
+// is not banned.
+func (r *Register) End(ctx context.Context, h Holder, ban func(context.Context) (bool, error)) (ended bool, err error) {
 	if h.process == r.self {
 		return false, ErrUnproven
 	}
@@ -212,10 +212,10 @@ func (r *Register) End(ctx context.Context, h Holder, condemn func(context.Conte
 		return false, err
 	}
 	defer p.Close()
-	if ok, err := condemn(ctx); err != nil || !ok {
+	if ok, err := ban(ctx); err != nil || !ok {
 		return false, err
 	}
-	crash.At(crash.FenceCondemned)
+	crash.At(crash.FenceBanned)
 	// Whoever joins again has signed 0 before, and is refused now: from here on this
 	// process has no lease and gets none.
 	if !h.held() {
@@ -227,11 +227,11 @@ func (r *Register) End(ctx context.Context, h Holder, condemn func(context.Conte
 	if err := p.Wait(ctx); err != nil {
 		return false, fmt.Errorf("process %d was killed and is still there: %w", h.pid, err)
 	}
-	h.held() // which clears away what it left
+	h.held() // which removes its file
 	return true, nil
 }
 
-// prove gets hold of the process that signed. It returns nil if that has let go.
+// prove opens the process that signed. It returns nil if it has released its signature.
 func (r *Register) prove(h Holder) (*pidfd.Process, error) {
 	if h.place != r.self.place {
 		return nil, fmt.Errorf("it is of another PID namespace or boot: %w", ErrUnproven)
@@ -243,7 +243,7 @@ func (r *Register) prove(h Holder) (*pidfd.Process, error) {
 		}
 		p.Close()
 	}
-	// What it was starting when it died keeps its files for an instant.
+	// A child that it was starting when it died has its files open for an instant.
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, errEnded) || !h.held() {
 		return nil, nil //nolint:nilnil // nobody is there to be held
 	}
@@ -288,13 +288,13 @@ func hasOpen(pid int, path string) error {
 	return errors.New("it has not opened what it is said to hold")
 }
 
-// spell is the name of this server's file.
-func (r *Register) spell(incarnation uint64) string {
+// fileName is the name of this server's file.
+func (r *Register) fileName(incarnation uint64) string {
 	return fmt.Sprintf("%s.%d.%d.%d.%s.%d", r.store, incarnation, r.self.pid, r.self.start, r.self.place, r.n)
 }
 
-// read reads what spell writes.
-func read(name string) (h Holder, store string, ok bool) {
+// parse parses a name that fileName made.
+func parse(name string) (h Holder, store string, ok bool) {
 	parts := strings.Split(name, ".")
 	const all = 6
 	if len(parts) != all {

@@ -17,8 +17,8 @@ func Under(ctx context.Context, t Term) context.Context { return context.WithVal
 
 // Outlive returns a context for what goes on after its caller has returned: it does not
 // end with ctx, but with the lease that ctx is under, if it is under one. That lease is
-// not let go of before done is called, so that a server which hangs in it is known to
-// hold on. The caller must itself still be under the lease.
+// not released before done is called, so that a server which hangs in it is known to
+// hold it. The caller must itself still be under the lease.
 func Outlive(ctx context.Context) (_ context.Context, done func()) {
 	t, ok := ctx.Value(termKey{}).(Term)
 	ctx = context.WithoutCancel(ctx)

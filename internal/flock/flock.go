@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package flock locks open files against other processes, and against other open files of
-// this one. The kernel gives a lock back when the file is closed or its process ends,
+// this one. The kernel releases a lock when the file is closed or the process ends,
 // however it ends.
 package flock
 
@@ -28,8 +28,7 @@ func Lock(f *os.File, how int) error {
 	}
 }
 
-// TryLock locks f unless somebody else has a lock that keeps it from that, and reports
-// whether it did.
+// TryLock locks f unless a lock of somebody else conflicts, and reports whether it did.
 func TryLock(f *os.File, how int) (bool, error) {
 	err := Lock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -1,5 +1,5 @@
 // Package groupcommit lets concurrent writes share a transaction. One goroutine takes what
-// waits while a commit is on its way to the disk and commits it together next.
+// waits while a commit is in progress, and commits that as one group next.
 //
 // A write that is refused fails alone, and so does one that makes the whole transaction
 // fail: the others of its group are committed without it. A caller who stops waiting is
@@ -248,7 +248,7 @@ func (w *Writer[J]) flush(ctx context.Context, group []J) {
 		verdict := w.opts.Judge(err)
 		switch {
 		case verdict == Retry && time.Now().Add(backoff).Before(end) && w.wait(backoff):
-			if group = stillWaitedFor(group); len(group) == 0 {
+			if group = dropAbandoned(group); len(group) == 0 {
 				return
 			}
 		case verdict == Split && len(group) > 1:
@@ -285,8 +285,8 @@ func (w *Writer[J]) wait(d time.Duration) bool {
 	}
 }
 
-// stillWaitedFor answers the writes whose callers have left and returns the others.
-func stillWaitedFor[J Job](group []J) (rest []J) {
+// dropAbandoned answers the writes whose callers have left and returns the others.
+func dropAbandoned[J Job](group []J) (rest []J) {
 	for _, j := range group {
 		if r := j.request(); r.left.Load() {
 			r.done <- errLeft

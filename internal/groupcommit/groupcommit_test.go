@@ -217,7 +217,7 @@ func TestACallerMayLeaveBeforeItsCommitHasBegun(t *testing.T) {
 	})
 }
 
-func TestACallerWhoLeavesLaterIsNotToldThatNothingChanged(t *testing.T) {
+func TestACallerWhoLeavesLaterGetsTheOutcomeOrUnknown(t *testing.T) {
 	for grace, want := range map[time.Duration]error{0: nil, time.Second: errUnknown} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(o *groupcommit.Options[*write]) { o.Grace = grace; o.Max = 1 })

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package holdback holds back some room on a disk for what makes room on it: to
-// remove something is to write that it is removed, and on a full disk nothing is
-// written.
+// Package holdback reserves disk space for deletions: deleting something means writing that
+// it is deleted, and on a full disk nothing can be written.
 package holdback
 
 import (
@@ -18,17 +17,17 @@ import (
 
 const (
 	most, least = 16 << 20, 256 << 10
-	// share is the part of a disk that is held back.
+	// share is the part of a disk that is reserved: a 64th.
 	share = 64
-	// step is what is given at once. Others may be quicker to take it.
+	// step is how much is released at once. Others may be quicker to use it.
 	step = 256 << 10
-	// refillEvery is how often it is tried to have what was given again.
+	// refillEvery is how often the reserve is filled up again.
 	refillEvery = time.Second
 )
 
-// File takes room on a disk, and gives it up when it is needed.
+// File is a file whose blocks are the reserve.
 type File struct {
-	mu   sync.Mutex // held while it changes, which other servers may do as well
+	mu   sync.Mutex // held while its size changes, which other servers may do as well
 	f    *os.File
 	want int64
 
@@ -36,19 +35,19 @@ type File struct {
 	running sync.WaitGroup
 }
 
-// Open holds back room in a file of its own, as much as there is, until it is closed. On
-// a disk that cannot do that nothing is held back.
+// Open reserves space in a file of its own, as much as there is, until it is closed. On a
+// file system that cannot allocate blocks nothing is reserved.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, unix.ENOSPC) { // there is no room for the name, even
-		return nil, nil //nolint:nilnil // a nil one gives nothing
+	if errors.Is(err, unix.ENOSPC) { // there is no space even for the name
+		return nil, nil //nolint:nilnil // a nil one releases nothing
 	}
 	if err != nil {
-		return nil, fmt.Errorf("hold back room on the disk: %w", err)
+		return nil, fmt.Errorf("reserve disk space: %w", err)
 	}
 	var on unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &on); err != nil {
-		return nil, fmt.Errorf("hold back room on the disk: %w", errors.Join(err, f.Close()))
+		return nil, fmt.Errorf("reserve disk space: %w", errors.Join(err, f.Close()))
 	}
 	total := int64(on.Blocks) * on.Bsize //nolint:gosec // no disk is that large
 	r := &File{f: f, want: min(max(total/share, least), most)}
@@ -68,19 +67,19 @@ func Open(path string) (*File, error) {
 	return r, nil
 }
 
-// Give gives up some room, and reports whether there was any to give.
-func (r *File) Give() bool {
+// Release frees part of the reserve, and reports whether there was any left.
+func (r *File) Release() bool {
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	has := r.has()
-	return has > 0 && r.f.Truncate(max(has-step, 0)) == nil
+	size := r.size()
+	return size > 0 && r.f.Truncate(max(size-step, 0)) == nil
 }
 
-// has is what is held back now.
-func (r *File) has() int64 {
+// size is how much is reserved now.
+func (r *File) size() int64 {
 	at, err := r.f.Stat()
 	if err != nil {
 		return 0
@@ -88,23 +87,23 @@ func (r *File) has() int64 {
 	return at.Size()
 }
 
-// refill takes what is missing, if the disk has more than that to spare.
+// refill fills the reserve up, if the disk has at least twice as much free.
 func (r *File) refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var on unix.Statfs_t
-	has := r.has()
-	missing := r.want - has
+	size := r.size()
+	missing := r.want - size
 	if missing <= 0 || unix.Fstatfs(int(r.f.Fd()), &on) != nil {
 		return
 	}
 	if free := int64(on.Bavail) * on.Bsize; free < 2*missing { //nolint:gosec // no disk is that large
 		return
 	}
-	_ = unix.Fallocate(int(r.f.Fd()), 0, has, missing) // what cannot be had now is tried again
+	_ = unix.Fallocate(int(r.f.Fd()), 0, size, missing) // what cannot be had now is tried again
 }
 
-// Close lets go of the file, which goes on holding back room for the next to open it.
+// Close closes the file, whose blocks stay reserved for the next server.
 func (r *File) Close() error {
 	if r == nil {
 		return nil

@@ -1,16 +1,16 @@
 //go:build !linux
 
-// Package holdback holds back some room on a disk for what makes room on it.
+// Package holdback reserves disk space for deletions.
 package holdback
 
-// File takes room on a disk, which cannot be done here.
+// File reserves nothing on this system.
 type File struct{}
 
-// Open holds nothing back.
-func Open(string) (*File, error) { return nil, nil } //nolint:nilnil // a nil one gives nothing
+// Open reserves nothing.
+func Open(string) (*File, error) { return nil, nil } //nolint:nilnil // a nil one releases nothing
 
-// Give has nothing to give.
-func (*File) Give() bool { return false }
+// Release has nothing to release.
+func (*File) Release() bool { return false }
 
 // Close has nothing to close.
 func (*File) Close() error { return nil }

@@ -88,7 +88,7 @@ func OpenTar(name string) (*Tar, error) {
 	return t, nil
 }
 
-// Close gives the tar back.
+// Close closes the tar.
 func (t *Tar) Close() error { return t.tar.Close() }
 
 func (t *Tar) index() error {

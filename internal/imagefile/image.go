@@ -1,5 +1,5 @@
 // Package imagefile reads images that lie in files: OCI layouts, and what docker
-// save writes. Nothing that they say is believed, and all of it is bounded.
+// save writes. Nothing in them is trusted, and all of it is bounded.
 package imagefile
 
 import (
@@ -68,7 +68,7 @@ func (im *Image) SetManifest(m *v1.Manifest, open func(v1.Hash) (io.ReadCloser, 
 		case !d.MediaType.IsLayer():
 			return fmt.Errorf("a layer is %.100q", d.MediaType)
 		case !d.MediaType.IsDistributable(), len(d.URLs) > 0:
-			// The image would choose what this machine asks for.
+			// Otherwise the image would choose the URLs that this machine fetches.
 			return errors.New("a layer lies elsewhere")
 		case d.Size < 0:
 			return fmt.Errorf("a layer has %d bytes", d.Size)

@@ -27,16 +27,16 @@ type Options struct {
 	Every time.Duration
 	// MaxValue bounds a value in bytes: 512.
 	MaxValue int
-	// Together counts all messages of a level as one, for who does not keep what varies
-	// out of them.
+	// Together counts all messages of a level as one, for loggers whose messages are not
+	// constant.
 	Together bool
 }
 
 // LeftOut is the message of the line that says how many were left out.
 const LeftOut = "log lines left out"
 
-// maxKinds bounds how many messages are told apart. They are constants, so that it is
-// reached by mistake only.
+// maxKinds bounds how many different messages are counted. Messages are constants, so it is
+// reached only by mistake.
 const maxKinds = 256
 
 // Handler is a slog.Handler in front of another.
@@ -53,7 +53,7 @@ type shared struct {
 	kinds map[kind]*count // guarded by mu
 }
 
-// kind tells messages apart.
+// kind identifies a message.
 type kind struct {
 	level   slog.Level
 	message string

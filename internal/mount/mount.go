@@ -62,11 +62,11 @@ func Under(dir string) ([]string, error) {
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
 		fields := strings.Fields(in.Text())
-		const point = 4
-		if len(fields) <= point {
+		const mountPoint = 4
+		if len(fields) <= mountPoint {
 			continue
 		}
-		at := unescape.Replace(fields[point])
+		at := unescape.Replace(fields[mountPoint])
 		if at == dir || strings.HasPrefix(at, dir+"/") {
 			found = append(found, at)
 		}

@@ -1,5 +1,5 @@
-// Package pgserver starts a real PostgreSQL that lives no longer than the
-// process that started it: for tests and measurements.
+// Package pgserver starts a real PostgreSQL that ends with the process that started it, for
+// tests and measurements.
 package pgserver
 
 import (
@@ -124,7 +124,7 @@ func (s *Server) DSN(db string) string {
 	return fmt.Sprintf("host=%s user=postgres dbname=%s", s.dir, db)
 }
 
-// URL is DSN as a URL, for those who take nothing else.
+// URL is DSN as a URL, for programs that take nothing else.
 func (s *Server) URL(db string) string {
 	return "postgres:///" + db + "?" + url.Values{"host": {s.dir}, "user": {"postgres"}}.Encode()
 }
@@ -187,25 +187,25 @@ func (s *Server) Restart(ctx context.Context, m Mode) error {
 	return nil
 }
 
-// Keep remembers what the databases hold now, for Return.
-func (s *Server) Keep(ctx context.Context) error {
+// Save copies the databases as they are now, for Restore.
+func (s *Server) Save(ctx context.Context) error {
 	if err := s.stop(Fast); err != nil {
-		return fmt.Errorf("keep databases: %w", err)
+		return fmt.Errorf("save databases: %w", err)
 	}
-	if err := replace(ctx, s.kept(), s.data()); err != nil {
-		return fmt.Errorf("keep databases: %w", err)
+	if err := replace(ctx, s.saved(), s.data()); err != nil {
+		return fmt.Errorf("save databases: %w", err)
 	}
 	return s.start(ctx)
 }
 
-// Return forgets what happened since Keep, as a failover to a replica does that
-// had not heard of it yet.
-func (s *Server) Return(ctx context.Context) error {
+// Restore brings the databases back to what Save copied, like a failover to a replica that
+// lags behind.
+func (s *Server) Restore(ctx context.Context) error {
 	if err := s.stop(Immediate); err != nil {
-		return fmt.Errorf("return to what was kept: %w", err)
+		return fmt.Errorf("restore databases: %w", err)
 	}
-	if err := replace(ctx, s.data(), s.kept()); err != nil {
-		return fmt.Errorf("return to what was kept: %w", err)
+	if err := replace(ctx, s.data(), s.saved()); err != nil {
+		return fmt.Errorf("restore databases: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(s.data(), "recovery.signal"), nil, 0o644); err != nil { //nolint:gosec // the server reads it
 		return err
@@ -213,7 +213,7 @@ func (s *Server) Return(ctx context.Context) error {
 	return s.start(ctx)
 }
 
-func (s *Server) kept() string { return filepath.Join(s.dir, "kept") }
+func (s *Server) saved() string { return filepath.Join(s.dir, "saved") }
 
 // replace makes one directory a copy of another, with all its owners.
 func replace(ctx context.Context, to, from string) error {

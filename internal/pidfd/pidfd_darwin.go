@@ -1,4 +1,4 @@
-// Package pidfd holds on to processes. macOS has no pidfds: a kqueue reports the end of
+// Package pidfd is handles of processes. macOS has no pidfds: a kqueue reports the end of
 // the process, and a signal is sent only while it has not. Between the two the number
 // could pass to another process, which takes a whole round of process numbers.
 package pidfd
@@ -26,7 +26,7 @@ type Process struct {
 	ended bool // guarded by mu; the kqueue reports it once
 }
 
-// Open gets hold of the process that has this number now.
+// Open opens the process that has this number now.
 func Open(pid int) (*Process, error) {
 	fd, err := unix.Kqueue()
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Process) look() bool {
 	return p.ended
 }
 
-// Close lets go of the process. One that has ended is reaped, if it was ours.
+// Close closes the handle. A child process that has ended is reaped.
 func (p *Process) Close() {
 	if p.Ended() {
 		_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)

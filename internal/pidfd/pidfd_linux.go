@@ -1,5 +1,5 @@
-// Package pidfd holds on to processes: their end can be waited for without
-// polling, and a signal never meets whoever got their number later.
+// Package pidfd is handles of processes: their end can be waited for without polling, and a
+// signal never reaches another process that got the same number later.
 package pidfd
 
 import (
@@ -17,7 +17,7 @@ type Process struct {
 	file *os.File
 }
 
-// Open gets hold of the process that has this number now.
+// Open opens the process that has this number now.
 func Open(pid int) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -66,7 +66,7 @@ func ended(fd uintptr) bool {
 	return err == nil && n > 0
 }
 
-// Close lets go of the process. One that has ended is reaped, if it was ours.
+// Close closes the handle. A child process that has ended is reaped.
 func (p *Process) Close() {
 	if c, err := p.file.SyscallConn(); err == nil {
 		_ = c.Control(func(fd uintptr) {

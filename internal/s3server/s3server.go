@@ -20,7 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/companion"
 )
 
-// Who may do everything.
+// The credentials of the administrator.
 const (
 	AccessKey = "dormouse"
 	SecretKey = "sleeps all winter" //nolint:gosec // it opens nothing but a server of our own
@@ -83,7 +83,7 @@ func (s *Server) Path(bucket, key string) string {
 	return filepath.Join(s.dir, "buckets", bucket, filepath.FromSlash(key))
 }
 
-// notes is where the server keeps what files cannot say on every file system.
+// notes is where the server keeps metadata that not every file system supports.
 func (s *Server) notes() string { return filepath.Join(s.dir, "notes") }
 
 // URL is where the server is.

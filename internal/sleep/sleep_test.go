@@ -10,7 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-func TestItTakesAsLongAsItIsTold(t *testing.T) {
+func TestItTakesAsLongAsItIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		if err := sleep.For(t.Context(), time.Hour); err != nil || time.Since(began) != time.Hour {

@@ -13,7 +13,7 @@ import (
 var ErrTooLong = errors.New("an event is too long")
 
 // Frame is what stands between two empty lines. One that holds nothing but comments is
-// empty: it says that the sender lives.
+// empty: it is a heartbeat.
 type Frame struct {
 	ID    string
 	Event string

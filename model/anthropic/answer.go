@@ -22,8 +22,8 @@ type answer struct {
 	over    bool
 }
 
-// hear takes in one event.
-func (a *answer) hear(e sdk.MessageStreamEventUnion, delta func(model.Delta) error) error {
+// addEvent adds one event to the answer.
+func (a *answer) addEvent(e sdk.MessageStreamEventUnion, delta func(model.Delta) error) error {
 	if !a.begun && e.Type != "message_start" {
 		return broken("it begins with %q", e.Type)
 	}

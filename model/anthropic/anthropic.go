@@ -91,13 +91,13 @@ func (m *Model) Reply(ctx context.Context, r model.Request, delta func(model.Del
 	stream := m.messages.NewStreaming(ctx, params)
 	defer func() { _ = stream.Close() }()
 	var a answer
-	var told dormouse.ModelUsage
+	var reported dormouse.ModelUsage
 	for stream.Next() {
 		silence.Reset(m.config.IdleTimeout)
-		err := a.hear(stream.Current(), delta)
-		if a.usage != told && r.Counted != nil {
-			told = a.usage
-			r.Counted(told)
+		err := a.addEvent(stream.Current(), delta)
+		if a.usage != reported && r.Counted != nil {
+			reported = a.usage
+			r.Counted(reported)
 		}
 		if err != nil {
 			return model.Reply{}, err

@@ -128,7 +128,7 @@ func TestUsageIsOfTheWholeMessage(t *testing.T) {
 	}
 }
 
-func TestWhatIsCountedIsToldAlsoOfAnAnswerThatIsCutOff(t *testing.T) {
+func TestUsageIsReportedAlsoOfAnAnswerThatIsCutOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []string
 		output int64
@@ -272,21 +272,21 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-func TestItIsToldHowHardToWork(t *testing.T) {
-	told := make(chan string, 1)
+func TestEffortIsSent(t *testing.T) {
+	requested := make(chan string, 1)
 	m := anthropic.New(serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			Config struct{ Effort string } `json:"output_config"`
 		}
 		_ = json.NewDecoder(r.Body).Decode(&body)
-		told <- body.Config.Effort
+		requested <- body.Config.Effort
 		w.WriteHeader(http.StatusBadRequest)
 	})))
 	for _, effort := range []string{"", "low"} {
 		r := request("hello")
 		r.Effort = effort
 		_, _ = m.Reply(t.Context(), r, func(model.Delta) error { return nil })
-		if got := <-told; got != effort {
+		if got := <-requested; got != effort {
 			t.Errorf("told %q, not %q", got, effort)
 		}
 	}

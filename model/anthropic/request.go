@@ -10,7 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse/model"
 )
 
-// paramsOf words a request for the SDK. What was said before is cached there: the next
+// paramsOf converts a request for the SDK. What was said before is cached there: the next
 // call of a turn begins with it.
 func paramsOf(r model.Request) (sdk.MessageNewParams, error) {
 	p := sdk.MessageNewParams{

@@ -1,5 +1,5 @@
-// Package offline is the model one has before choosing a model: it needs no key
-// and no network. Lines of a prompt that begin with $ are run in the sandbox;
+// Package offline is the model that sessions have until a model is configured: it needs no
+// key and no network. Lines of a prompt that begin with $ are run in the sandbox;
 // anything else is answered with how to get a real one.
 package offline
 

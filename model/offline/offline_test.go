@@ -95,7 +95,7 @@ func TestEachTurnRunsOnlyItsOwnCommands(t *testing.T) {
 	}
 }
 
-func TestPromptWithoutCommandsIsToldHowToGetAModel(t *testing.T) {
+func TestPromptWithoutCommandsExplainsHowToGetAModel(t *testing.T) {
 	got := reply(t, request("hello"))
 	for _, want := range []string{"--model", "dormouse help models", "$ ls"} {
 		if !strings.Contains(got.Content[0].Text, want) {

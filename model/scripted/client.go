@@ -128,8 +128,8 @@ func (c *Client) exchange(ctx context.Context, r model.Request, delta func(model
 	}
 }
 
-// drain reads the end of a body that has said all it had to say, so that the
-// connection can carry the next request. A body that does not end soon is not
+// drain reads the rest of a body whose answer is complete, so that the connection can be
+// reused. A body that does not end soon is not
 // waited for.
 func drain(body io.ReadCloser) {
 	const soon, rest = 50 * time.Millisecond, 4 << 10

@@ -156,7 +156,7 @@ func echo(prompt string) string {
 	return "You said: " + prompt
 }
 
-// performance is how one request is answered.
+// performance says how one request is answered.
 type performance struct {
 	name      string // of the reply: the same request has the same
 	reply     model.Reply
@@ -170,7 +170,7 @@ type performance struct {
 	spoil spoil
 }
 
-// smooth is p with its content and none of its obstacles.
+// smooth is p with its content, without delays and faults.
 func (p performance) smooth() performance {
 	p.delay, p.pause = 0, 0
 	return p.sound()

@@ -22,7 +22,7 @@
 //	error             fail with this HTTP status; retry_after_ms goes with it
 //	cut               break the stream after this many fragments
 //	hang              true: no byte until the caller gives up
-//	spoil             send a stream that cannot be believed: "truncated", "stalled",
+//	spoil             send a stream that is broken: "truncated", "stalled",
 //	                  "malformed", "duplicate", "disordered", "endless" (a line of
 //	                  100 MiB), "unfinished" or "uncounted"
 //	times             the first so many requests for this step of this prompt meet
@@ -80,7 +80,7 @@ func (m *Model) Reply(ctx context.Context, r model.Request, delta func(model.Del
 
 var errCut = errors.New("the stream broke off")
 
-// play lives through the performance: the wait, then every fragment.
+// play waits, and then sends every fragment.
 func (p performance) play(ctx context.Context, delta func(model.Delta) error) error {
 	if err := p.wait(ctx); err != nil {
 		return err

@@ -6,8 +6,7 @@ import (
 	"io"
 )
 
-// spoil is how a stream is not what it should be, although the connection that
-// carries it is sound.
+// spoil is how a stream is broken although its connection is not.
 type spoil string
 
 const (
@@ -28,7 +27,7 @@ func spoils() []spoil {
 // errEnd ends an answer without breaking its connection.
 var errEnd = errors.New("the stream is said to be over")
 
-// longLine is more than anyone should be ready to hold.
+// longLine is more than a client should ever buffer.
 const longLine = 100 << 20
 
 // sendSpoiled sends an event, unless it is the one that is to be spoiled.
@@ -47,7 +46,7 @@ func (e eventWriter) sendSpoiled(v wireEvent) error {
 	case e.spoil == disordered && begins:
 		return e.write(wireEvent{Type: "message_stop"}, v)
 	case e.spoil == endless && ends:
-		return e.rave()
+		return e.sendLongLine()
 	case e.spoil == unfinished && ends:
 		return nil
 	case e.spoil == uncounted && last:
@@ -63,8 +62,8 @@ func (e eventWriter) raw(b []byte) error {
 	return e.flush()
 }
 
-// rave sends a line that is too long for anyone.
-func (e eventWriter) rave() error {
+// sendLongLine sends a line of longLine bytes.
+func (e eventWriter) sendLongLine() error {
 	if err := e.raw([]byte("data: ")); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (r *Runner) relieve(k *conn, f runner.Frame) ([]runner.Victim, error) {
 			continue // its memory is free already, or the PID was reused
 		}
 		killed = append(killed, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) //nolint:gosec // descriptors are small
-		v.Told = r.attributeKill(h.Process, v)
+		v.Reported = r.attributeKill(h.Process, v)
 		victims = append(victims, v)
 		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return nil, fmt.Errorf("kill process %d: %w", h.PID, err)

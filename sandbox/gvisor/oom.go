@@ -89,7 +89,7 @@ func (l *live) killLargest(ctx context.Context) error {
 
 // reportKills says which processes were killed, if no op does.
 func (l *live) reportKills(victims []runner.Victim) {
-	victims = slices.DeleteFunc(victims, func(v runner.Victim) bool { return v.Told })
+	victims = slices.DeleteFunc(victims, func(v runner.Victim) bool { return v.Reported })
 	if len(victims) == 0 {
 		return
 	}

@@ -27,7 +27,7 @@ func (d *Driver) filesOf(id dormouse.SessionID) files {
 // numbered separates a session from the number of its workspace. No id has it.
 const numbered = "@"
 
-// at is where a workspace lies.
+// at is the path of a workspace.
 func (f files) at(number uint64) string {
 	name := string(f.session)
 	if number > 0 {
@@ -36,7 +36,7 @@ func (f files) at(number uint64) string {
 	return filepath.Join(f.dir, name)
 }
 
-// marksAt is where it is noted which points were captured of a workspace.
+// marksAt is where the marks of the snapshots of a workspace are.
 func (f files) marksAt(number uint64) string {
 	return filepath.Join(f.notes, "marks", strconv.FormatUint(number, 10))
 }
@@ -44,8 +44,8 @@ func (f files) marksAt(number uint64) string {
 // latest is the workspace which a sandbox was started with last.
 func (f files) latest() sandbox.Latest { return sandbox.Latest(filepath.Join(f.notes, "number")) }
 
-// ready makes a workspace that is not there yet, whole or not at all, and returns
-// where it is. Those before it stay.
+// ready creates a workspace if it does not exist, atomically, and returns its path. Older
+// ones stay.
 func (f files) ready(ctx context.Context, w sandbox.Workspace) (string, error) {
 	last, err := f.latest().Check(w)
 	if err != nil {

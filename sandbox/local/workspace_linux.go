@@ -15,7 +15,7 @@ func (f files) marks(number uint64) layer.Baselines {
 	return layer.Baselines{Dir: f.marksAt(number), Of: f.at(number)}
 }
 
-// build makes a workspace of its layers, whole or not at all.
+// build makes a workspace of its layers, atomically.
 func (f files) build(ctx context.Context, w sandbox.Workspace) error {
 	at := f.at(w.Number)
 	temp := at + ".new" // no sandbox has started with what is there already

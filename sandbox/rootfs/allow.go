@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Allow is which images those may name who are not trusted with this machine's
-// files: what the operator lists, and where that is nothing, any registry.
+// Allow is which images clients may name that are not trusted with this machine's files:
+// those that the operator lists, or any in a registry if the list is empty.
 type Allow struct{ entries []string }
 
 // ParseAllow reads a list of images. An entry is
@@ -45,11 +45,11 @@ func ParseAllow(entries []string) (Allow, error) {
 	return Allow{entries}, nil
 }
 
-// errNotAllowed says that the operator has a say in it.
+// errNotAllowed says that the operator can allow it.
 var errNotAllowed = errors.New("sessions may not choose it here; the operator allows images with --image-allow")
 
-// Check refuses an image that may not be named. It is decided by what the name
-// leads to, not by how it is spelled.
+// Check refuses an image that may not be named. The decision depends on what
+// the name resolves to, not on how it is written.
 func (a Allow) Check(ref string) error {
 	if a.Lists(ref) {
 		return nil
@@ -68,8 +68,8 @@ func (a Allow) Check(ref string) error {
 	return nil
 }
 
-// Lists reports whether the operator has listed an image, and so answers for where
-// it leads.
+// Lists reports whether the operator has listed an image, and so trusts where it comes
+// from.
 func (a Allow) Lists(ref string) bool {
 	for _, e := range a.entries {
 		if lists(e, ref) {

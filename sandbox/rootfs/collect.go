@@ -14,8 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Collect removes the images that keep does not want, by digest, except what was
-// handed out within the last hour: whoever has it may not have said so yet.
+// Collect removes the images for whose digest keep returns false, except those that were
+// returned within the last hour: their use may not be recorded yet.
 func (s *Store) Collect(ctx context.Context, keep func(digest string) bool) error {
 	entries, err := os.ReadDir(s.opts.Dir)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Store) Collect(ctx context.Context, keep func(digest string) bool) erro
 	return errors.Join(failed, s.expireRefs())
 }
 
-// remove removes an image, so that it is never seen in part.
+// remove removes an image atomically.
 func (s *Store) remove(ctx context.Context, digest v1.Hash) error {
 	name := fileName(digest)
 	unlock, err := lock(ctx, s.lockFile(name))
@@ -76,8 +76,8 @@ func (s *Store) detach(digest v1.Hash, to string) (bool, error) {
 	return true, nil
 }
 
-// sweep removes what a process that was killed has left. What somebody holds the
-// lock of is being made.
+// sweep removes what killed processes have left. Files that are locked are still being
+// made.
 func (s *Store) sweep() error {
 	entries, err := os.ReadDir(s.opts.Dir)
 	if err != nil {

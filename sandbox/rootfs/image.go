@@ -9,10 +9,10 @@ import (
 	"github.com/dormouse-run/dormouse/internal/imagefile"
 )
 
-// image is an image as it lies somewhere.
+// image is an image in a registry or in files.
 type image struct {
 	*imagefile.Image
-	// abandon ends all reading. It is nil where reading cannot take for ever.
+	// abandon ends all reading. It is nil where reading cannot block for ever.
 	abandon func()
 }
 

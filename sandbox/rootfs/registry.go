@@ -20,9 +20,9 @@ import (
 	"github.com/dormouse-run/dormouse/internal/imagefile"
 )
 
-// fromRegistry asks a registry for an image, as whom the Docker configuration of
-// this server's user says, else as nobody; through dial always as nobody. It is to
-// be abandoned once it is read.
+// fromRegistry asks a registry for an image, with the credentials in the Docker
+// configuration of this server's user if there are any. With dial it never uses credentials.
+// The caller must call abandon once the image is read.
 func fromRegistry(ctx context.Context, ref name.Reference, dial dialer) (im *image, err error) {
 	pooled, ok := remote.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -58,7 +58,7 @@ func fromRegistry(ctx context.Context, ref name.Reference, dial dialer) (im *ima
 }
 
 // bypassProxies returns a dialer that reaches the operator's own proxy directly, and
-// everything else with dial: what may be reached through a proxy is up to the proxy.
+// everything else with dial: a proxy decides by itself what may be reached through it.
 func bypassProxies(dial dialer) dialer {
 	var plain net.Dialer
 	return func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -2,8 +2,8 @@
 // sandboxes start from and never write to.
 //
 // An image comes from a registry or from a file of this machine. It is flattened
-// once, under the digest it has, and is there whole or not at all, whatever
-// happens to the process or the power in between. An image is hostile input:
+// once, under its digest, and atomically: after a crash or a power cut it is complete or
+// not there. An image is hostile input:
 // nothing outside its own directory is created, changed or read, it is what its
 // digest says, and it has a limited size. Under Dir:
 //
@@ -34,9 +34,9 @@ type Options struct {
 	// MaxEntries bounds the files, directories and links in all layers of an
 	// image: two million if zero.
 	MaxEntries int
-	// Dial connects to registries that people name whom this server does not trust
-	// with its network and its credentials: it says what may be reached, and they
-	// are asked as nobody. Without it they are reached as by any program.
+	// Dial connects to registries that clients name which are not trusted with this
+	// server's network and credentials: it decides what may be reached, and no credentials
+	// are sent. Without it connections are made as by any program.
 	Dial   dialer
 	Logger *slog.Logger
 }
@@ -88,14 +88,14 @@ const (
 )
 
 // Local reports whether a reference leads to files of this machine instead of a
-// registry. Whoever may say one can read what it names, so clients must not.
+// registry. Whoever may give one can read the files that it names, so clients must not.
 func Local(ref string) bool {
 	kind, _ := splitRef(ref)
 	return kind != ""
 }
 
-// splitRef tells the kind of a reference, empty for one to a registry, from what
-// it names.
+// splitRef splits a reference into its kind, empty for one to a registry, and what it
+// names.
 func splitRef(ref string) (kind, rest string) {
 	for _, kind := range []string{tarballRef, layoutRef, dirRef} {
 		if path, ok := strings.CutPrefix(ref, kind); ok {

@@ -63,7 +63,7 @@ func Open(opts Options) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(opts.Dir, refsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
-	// Images bring set-user-ID programs that nobody here may get at.
+	// Images may contain set-user-ID programs, which users of this machine must not reach.
 	if err := os.Chmod(opts.Dir, 0o700); err != nil { //nolint:gosec // it is a directory
 		return nil, fmt.Errorf("open images: %w", err)
 	}
@@ -154,7 +154,7 @@ func (s *Store) root(ctx context.Context, ref string, progress func(Progress), r
 	}
 }
 
-// plainDir is a directory that somebody else looks after.
+// plainDir is a directory that is not managed by a store.
 func plainDir(dir string) (Root, error) {
 	if !filepath.IsAbs(dir) {
 		return Root{}, errors.New("the path must be absolute")

@@ -62,7 +62,7 @@ func startIsFenced(t *testing.T, w *world) {
 	if n := w.count(t, newer, "late"); n != 0 {
 		t.Errorf("acted %d times", n)
 	}
-	w.still(t, newer, "late")
+	w.idle(t, newer, "late")
 }
 
 func waitReturnsResult(t *testing.T, w *world) {
@@ -168,7 +168,7 @@ func killEndsAll(t *testing.T, w *world) {
 	if err := s.Kill(within(t), c.Op); err != nil {
 		t.Fatal(err)
 	}
-	w.still(t, s, "beats*")
+	w.idle(t, s, "beats*")
 	if res := wait(t, s, c.Op); !res.Killed || res.Exit < 128 {
 		t.Errorf("result: %+v", res)
 	}
@@ -214,7 +214,7 @@ func goneIsCertain(t *testing.T, w *world) {
 	if err := s.Start(within(t), w.exec("true")); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("start after the end: %v", err)
 	}
-	w.still(t, w.create(t, 2, 1), "beats*")
+	w.idle(t, w.create(t, 2, 1), "beats*")
 }
 
 func closeDetaches(t *testing.T, w *world) {
@@ -311,7 +311,7 @@ func timeoutEndsAll(t *testing.T, w *world) {
 			t.Errorf("result: %+v", res)
 		}
 	}
-	w.still(t, s, "beats*")
+	w.idle(t, s, "beats*")
 }
 
 func taskLivesOn(t *testing.T, w *world) {
@@ -331,5 +331,5 @@ func taskLivesOn(t *testing.T, w *world) {
 	if err := s.Kill(within(t), c.Op); err != nil {
 		t.Fatal(err)
 	}
-	w.still(t, s, "beats")
+	w.idle(t, s, "beats")
 }

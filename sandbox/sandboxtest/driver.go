@@ -28,7 +28,7 @@ func createEndsStale(t *testing.T, w *world) {
 	} else {
 		isGone(t, first)
 	}
-	w.still(t, second, "beats*")
+	w.idle(t, second, "beats*")
 	if err := first.Start(within(t), w.exec("echo x >>late")); err == nil {
 		t.Error("start by the server before succeeded")
 	}
@@ -66,7 +66,7 @@ func attachIsCertain(t *testing.T, w *world) {
 	if _, err := w.Restart(t).Attach(within(t), s.Handle(), w.fence(1, 3)); !errors.Is(err, sandbox.ErrGone) {
 		t.Fatalf("attach to a dead sandbox: %v", err)
 	}
-	w.still(t, w.create(t, 2, 3), "beats*")
+	w.idle(t, w.create(t, 2, 3), "beats*")
 }
 
 func attachReaches(t *testing.T, w *world) {
@@ -101,7 +101,7 @@ func stopKeepsFiles(t *testing.T, w *world) {
 		t.Errorf("ask a stopped sandbox: %v", err)
 	}
 	next := w.create(t, 2, 1)
-	w.still(t, next, "beats*")
+	w.idle(t, next, "beats*")
 	if got := w.sh(t, next, "cat file"); got != "kept" {
 		t.Errorf("found %q", got)
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Halt stops a process until thaw is called. It returns once every thread of it
-// stands still: on a busy machine some run on for a while after the signal was sent.
+// Halt stops a process until thaw is called. It returns once every thread of it is stopped:
+// on a busy machine some run on for a while after the signal was sent.
 func Halt(t *testing.T, pid int) (thaw func()) {
 	t.Helper()
 	signal := func(s syscall.Signal) {

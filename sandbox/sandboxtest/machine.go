@@ -127,15 +127,15 @@ func terminalEnds(t *testing.T, w *world) {
 	if err := m.EndTerminal(within(t), "t"); err != nil {
 		t.Fatal(err)
 	}
-	w.still(t, s, "beats*")
+	w.idle(t, s, "beats*")
 	ends(t, c)
 	if err := m.EndTerminal(within(t), "none"); err != nil {
 		t.Errorf("ended one that is not there: %v", err)
 	}
 }
 
-// listener is a program that answers on a port, in a language that whoever
-// tests a sandbox has in it.
+// listener is a program that answers on a port, in a language that the sandbox under test
+// has.
 const listener = `import os, socket
 s = socket.socket()
 s.bind(("127.0.0.1", 0))

@@ -1,5 +1,5 @@
-// Package sandboxtest is the promises of package sandbox, executable. A driver
-// that passes Run may stand behind sessions.
+// Package sandboxtest tests the promises of package sandbox. A driver that passes Run may be
+// used for sessions.
 package sandboxtest
 
 import (

@@ -127,7 +127,7 @@ func snapshotWritesChanges(t *testing.T, w *world) {
 	if done := l.snapshot(t, s, 1, "", "snap_1"); done.Since != "" || done.Entries != 8 || done.Bytes != 6 || done.Count != 0 {
 		t.Errorf("took %+v", done)
 	}
-	l.settle(t, s)
+	l.snapshotUntilUnchanged(t, s)
 	l.sh(t, s, `echo 2 >keep/deep/a && rm -r drop && mkdir new && echo 2 >new/file`)
 	after := l.tree(t, s)
 	if done := l.snapshot(t, s, 1, "snap_2", "snap_3"); done.Since != "snap_2" {
@@ -150,9 +150,9 @@ func snapshotWritesChanges(t *testing.T, w *world) {
 	}
 }
 
-// settle takes snap_2 until nothing is new: what was written just before a snapshot may be
-// in the next one too.
-func (l *chain) settle(t *testing.T, s sandbox.Sandbox) {
+// snapshotUntilUnchanged takes snap_2 until it is empty: what was written just before a
+// snapshot may be in the next one too.
+func (l *chain) snapshotUntilUnchanged(t *testing.T, s sandbox.Sandbox) {
 	t.Helper()
 	last := dormouse.SnapshotID("snap_1")
 	eventually(t, "nothing is new", func() bool {
@@ -466,7 +466,7 @@ func sealKeepsProcesses(t *testing.T, w *world) {
 				t.Errorf("it counted twice: %s", got)
 			}
 		} else {
-			l.still(t, next, "beats")
+			l.idle(t, next, "beats")
 			do(t, next, runner.Call{Op: l.op(), Kind: dormouse.OpTask, Exec: task.Exec})
 			time.Sleep(50 * time.Millisecond)
 		}

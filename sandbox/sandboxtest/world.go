@@ -64,8 +64,8 @@ func (w *world) cleanUp(t *testing.T, s sandbox.Sandbox) {
 	})
 }
 
-// op names an op as no other world on this machine does: a driver may find what
-// it ends by that name.
+// op makes an op id that is unique on this machine: a driver may find the processes that it
+// ends by it.
 func (w *world) op() dormouse.OpID {
 	return dormouse.OpID(fmt.Sprintf("op_%s_%d", w.session, w.ops.Add(1)))
 }
@@ -74,7 +74,7 @@ func (w *world) exec(command string) runner.Call {
 	return runner.Call{Op: w.op(), Kind: dormouse.OpExec, Exec: &runner.Exec{Command: command}}
 }
 
-// beating is a command that acts for ever, also in a child that hides.
+// beating is a command that acts for ever, also in a child process that detaches.
 func (w *world) beating(file string) runner.Call {
 	return w.exec(fmt.Sprintf("(setsid sh -c 'while :; do echo x >>%[1]s.child; sleep 0.02; done' &); while :; do echo x >>%[1]s; sleep 0.02; done", file))
 }
@@ -126,8 +126,8 @@ func (w *world) beats(t *testing.T, s sandbox.Sandbox, file string) {
 	eventually(t, "the command acts", func() bool { return w.count(t, s, file) > 0 && w.count(t, s, file+".child") > 0 })
 }
 
-// still fails if anything adds to the files while it looks.
-func (w *world) still(t *testing.T, s sandbox.Sandbox, files string) {
+// idle fails if anything appends to the files while it looks.
+func (w *world) idle(t *testing.T, s sandbox.Sandbox, files string) {
 	t.Helper()
 	before := w.count(t, s, files)
 	time.Sleep(150 * time.Millisecond)

@@ -15,9 +15,9 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Settle implements agent.Journal.
-func (j *journal) Settle(ctx context.Context, use dormouse.Use, w tool.Action) error {
-	v := law.Settle{Work: j.work, Use: use.ID}
+// Apply implements agent.Journal.
+func (j *journal) Apply(ctx context.Context, use dormouse.Use, w tool.Action) error {
+	v := law.ApplyAction{Work: j.work, Use: use.ID}
 	switch w := w.(type) {
 	case tool.Schedule:
 		s := law.Schedule{

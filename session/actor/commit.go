@@ -134,12 +134,12 @@ func (a *Actor) commit(ctx context.Context, batch ...message) error {
 	for _, m := range asked {
 		m.reply <- err
 	}
-	told := err // what they repeat may be in this very batch
-	if told == nil {
-		told = law.ErrRepeated
+	repeatErr := err // what they repeat may be in this very batch
+	if repeatErr == nil {
+		repeatErr = law.ErrRepeated
 	}
 	for _, m := range repeated {
-		m.reply <- told
+		m.reply <- repeatErr
 	}
 	if err == nil || transient(err) {
 		return nil
@@ -256,7 +256,7 @@ func (a *Actor) appendBatch(b store.Batch) error {
 	write := func() error { return a.deps.Store.Append(a.lease.Writes(), b) }
 	var err error
 	if a.state.Terminated != nil { // it goes, and what it has on the disk with it
-		err = a.deps.relieved(write)
+		err = a.deps.withReserve(write)
 	} else {
 		err = write()
 	}

@@ -42,9 +42,9 @@ type Config struct {
 	// agents may use those of other sessions, when they say that they mean to.
 	Refs         snapshot.Key
 	CrossSession bool
-	// Relieve gives up some of the room that is held back on the disk, and reports
-	// whether there was any. It may be nil.
-	Relieve func() bool
+	// ReleaseReserve frees part of the reserved disk space, and reports whether there was
+	// any left. It may be nil.
+	ReleaseReserve func() bool
 	// Committed is called with what was just committed, in order per session, before
 	// followers get it.
 	Committed func(id dormouse.SessionID, events []dormouse.Event)
@@ -115,15 +115,15 @@ func (c *Config) reader() history.Reader {
 	return history.Reader{Store: c.Store, Blobs: c.Blobs, Logger: c.Logger}
 }
 
-// relieved does what makes room on a disk that may have none to write that down.
-func (c *Config) relieved(do func() error) error { return WithReserve(c.Relieve, do) }
+// withReserve is WithReserve with the configured reserve.
+func (c *Config) withReserve(do func() error) error { return WithReserve(c.ReleaseReserve, do) }
 
-// WithReserve does what makes room on a disk that may have none to write that down: if the
-// disk is full, some of the room that is held back is given up. What was refused for want of
-// room has changed nothing.
-func WithReserve(relieve func() bool, do func() error) error {
+// WithReserve does something that frees disk space, but has to write first. If the disk is
+// full it releases part of the reserve and tries again: a write that was refused for lack of
+// space has changed nothing.
+func WithReserve(releaseReserve func() bool, do func() error) error {
 	err := do()
-	for errors.Is(err, dormouse.ErrFull) && relieve != nil && relieve() {
+	for errors.Is(err, dormouse.ErrFull) && releaseReserve != nil && releaseReserve() {
 		err = do()
 	}
 	return err

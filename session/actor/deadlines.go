@@ -94,7 +94,7 @@ func (a *Actor) remove(ctx context.Context) error {
 		}
 	}
 	crash.At(crash.DeleteCleared)
-	if err := a.deps.relieved(func() error { return a.deps.Store.Delete(a.lease.Writes(), a.id, a.epoch) }); err != nil {
+	if err := a.deps.withReserve(func() error { return a.deps.Store.Delete(a.lease.Writes(), a.id, a.epoch) }); err != nil {
 		return fmt.Errorf("delete %s: %w", a.id, err)
 	}
 	crash.At(crash.DeleteDone)

@@ -68,7 +68,7 @@ func (a *Actor) recordRecovery(ctx context.Context, r *sandbox.Recovered) error 
 		w.Snapshot, w.Uncompared = "", dormouse.CleanText(r.Lost)
 	}
 	for _, f := range r.Files {
-		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), Kept: dormouse.CleanText(f.SavedAs), Outside: f.Outside})
+		w.Files = append(w.Files, dormouse.RecoveredFile{Path: dormouse.CleanText(f.Path), SavedAs: dormouse.CleanText(f.SavedAs), Outside: f.Outside})
 	}
 	if r.Since.IsZero() {
 		if p, ok := a.state.Snapshot(a.state.Workspace.Newest); ok {

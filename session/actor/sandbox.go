@@ -123,12 +123,12 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 				crash.At(crash.SandboxCreated)
 			}
 			return func(ctx context.Context) error {
-				if told := a.recordRecovery(ctx, lost); told != nil {
+				if recordErr := a.recordRecovery(ctx, lost); recordErr != nil {
 					if live != nil {
 						_ = live.Close()
 					}
 					a.backOff(ctx)
-					return told
+					return recordErr
 				}
 				return a.created(ctx, fence.Generation, live, err)
 			}

@@ -124,12 +124,12 @@ func (f *fences) since(incarnation uint64) time.Duration {
 func (f *Fleet) evict(ctx context.Context, h fencing.Holder) error {
 	var failed error
 	ended, err := f.config.Fencing.End(ctx, h, func(ctx context.Context) (done bool, err error) {
-		done, failed = f.config.Shared.Condemn(ctx, h.Incarnation)
+		done, failed = f.config.Shared.Ban(ctx, h.Incarnation)
 		return done, failed
 	})
 	switch {
 	case failed != nil:
-		return fmt.Errorf("condemn incarnation %d: %w", h.Incarnation, failed)
+		return fmt.Errorf("ban incarnation %d: %w", h.Incarnation, failed)
 	case err != nil:
 		f.config.Logger.ErrorContext(ctx, "a server holds on after its lease and cannot be ended; end it", "incarnation", h.Incarnation, "pid", h.PID, "error", err)
 		f.fences.mu.Lock()
@@ -141,7 +141,7 @@ func (f *Fleet) evict(ctx context.Context, h fencing.Holder) error {
 	}
 	f.counts.ended.Add(1)
 	f.config.Logger.ErrorContext(ctx, "a server held on after its lease and was ended", "incarnation", h.Incarnation, "pid", h.PID)
-	if err := f.config.Shared.Absolve(ctx, h.Incarnation); err != nil {
+	if err := f.config.Shared.Unban(ctx, h.Incarnation); err != nil {
 		f.config.Logger.WarnContext(ctx, "a server that ended stays on record", "incarnation", h.Incarnation, "error", err)
 	}
 	return nil

@@ -187,7 +187,7 @@ func (f *Fleet) startRelay(route Route, p store.Location) *relay {
 	after := max(p.Seq, f.config.Feeds.Newest(p.Session))
 	f.running.Go(func() {
 		began := time.Now()
-		err := f.config.Peers.Follow(ctx, route, p.Session, after, func(told feed.Relayed) { f.config.Feeds.Relay(p.Session, told) })
+		err := f.config.Peers.Follow(ctx, route, p.Session, after, func(relayed feed.Relayed) { f.config.Feeds.Relay(p.Session, relayed) })
 		f.config.Logger.DebugContext(ctx, "relay ended", "session", p.Session, "server", route.To.Name, "error", err)
 		close(r.done)
 		if time.Since(began) < lookEvery {

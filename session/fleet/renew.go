@@ -122,7 +122,7 @@ func (f *Fleet) rejoin(before Server) *Lease {
 			return l
 		}
 		f.config.Logger.WarnContext(f.kept, "no lease", "error", err)
-		if errors.Is(err, store.ErrCondemned) {
+		if errors.Is(err, store.ErrBanned) {
 			f.evicted(before, err)
 			return nil
 		}
@@ -142,7 +142,7 @@ func (f *Fleet) evicted(before Server, err error) {
 	f.failed <- err
 	ctx, cancel := context.WithTimeout(f.kept, f.config.TTL)
 	defer cancel()
-	if err := f.config.Shared.Absolve(ctx, before.Incarnation); err != nil {
+	if err := f.config.Shared.Unban(ctx, before.Incarnation); err != nil {
 		f.config.Logger.WarnContext(ctx, "this server stays on record", "incarnation", before.Incarnation, "error", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // The law refuses a call before the snapshot of the one before is made, and nothing else.
-func TestTheLawHasCallsWaitForPoints(t *testing.T) {
+func TestTheLawHasCallsWaitForSnapshots(t *testing.T) {
 	w := newWorld(t, dormouse.Created{Warm: true})
 	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
 	w.ask(dormouse.GateNone, dormouse.GateNone)
@@ -24,9 +24,9 @@ func TestTheLawHasCallsWaitForPoints(t *testing.T) {
 		t.Fatalf("wanted is %+v", want)
 	}
 	if err := start(dormouse.OpExec); !errors.Is(err, dormouse.ErrConflict) {
-		t.Errorf("a call before the point is made: %v", err)
+		t.Errorf("a call before the snapshot is taken: %v", err)
 	}
-	w.must(w.point())
+	w.must(w.snapshot())
 	if want := law.Want(w.state).Snapshot; want != nil {
 		t.Errorf("wanted is %+v", want)
 	}
@@ -35,7 +35,7 @@ func TestTheLawHasCallsWaitForPoints(t *testing.T) {
 	}
 }
 
-func TestReadsWaitForNoPoint(t *testing.T) {
+func TestReadsWaitForNoSnapshot(t *testing.T) {
 	w := newWorld(t, dormouse.Created{Warm: true})
 	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByCall}, w.prompt("p1"), w.take("p1"))
 	w.ask(dormouse.GateNone, dormouse.GateNone, dormouse.GateNone)
@@ -43,8 +43,8 @@ func TestReadsWaitForNoPoint(t *testing.T) {
 		op := w.execOp(kind)
 		w.must(law.StartOp{Work: w.work(), Op: op}, w.toolResult(op))
 	}
-	w.must(w.point())
+	w.must(w.snapshot())
 	if want := law.Want(w.state).Snapshot; want != nil {
-		t.Errorf("a read has a point: %+v", want)
+		t.Errorf("a read has a snapshot: %+v", want)
 	}
 }

@@ -25,7 +25,7 @@ func ClientIDs(v Verb) []string {
 		return []string{string(v.ID)}
 	case Spawn:
 		return []string{string(v.Child.Session)}
-	case Settle:
+	case ApplyAction:
 		return ClientIDs(v.Do)
 	case Send:
 		var ids []string

@@ -39,13 +39,13 @@ func TestARequestIsKnownByItsNameAsLongAsTheSessionLives(t *testing.T) {
 // A branch begins with what was said, and with none of the ids: whoever goes on in it
 // may give them all again.
 func TestABranchMayGiveTheIDsOfWhatItBranchedFrom(t *testing.T) {
-	talk := []dormouse.Event{
+	transcript := []dormouse.Event{
 		{ID: "sevt_p", Type: dormouse.UserMessage, Payload: dormouse.Encode(dormouse.Message{Content: []dormouse.Block{dormouse.Text("hello")}})},
 		{ID: "sevt_a", Type: dormouse.UserCustomToolResult, Payload: dormouse.Encode(dormouse.CustomToolResult{Use: "sevt_u"})},
 	}
-	d, err := law.Decide(law.State{}, law.Command{Now: epoch0, Verb: law.Create{Transcript: talk, Created: dormouse.Created{
+	d, err := law.Decide(law.State{}, law.Command{Now: epoch0, Verb: law.Create{Transcript: transcript, Created: dormouse.Created{
 		Session: "sesn_branch", Tenant: "default", Owner: dormouse.User("ada"), Recovery: dormouse.RecoverAuto,
-		Agent: dormouse.AgentConfig{Name: "a", Model: "m"}, Branch: &dormouse.Branched{From: sid, At: 9, Talk: len(talk)},
+		Agent: dormouse.AgentConfig{Name: "a", Model: "m"}, Branch: &dormouse.Branched{From: sid, At: 9, Transcript: len(transcript)},
 	}}})
 	if err != nil {
 		t.Fatal(err)

@@ -274,9 +274,9 @@ type (
 		Stop string
 	}
 
-	// Settle answers a tool call whose whole effect is a change of the session
+	// ApplyAction answers a tool call whose whole effect is a change of the session
 	// itself: effect and result are one commit.
-	Settle struct {
+	ApplyAction struct {
 		Work
 		Use dormouse.EventID
 		// Do is the change; nil if there is none to make. If it is refused, the
@@ -444,7 +444,7 @@ func (ReturnAttempt) verb()   {}
 func (FailAttempt) verb()     {}
 func (StartOp) verb()         {}
 func (FinishOp) verb()        {}
-func (Settle) verb()          {}
+func (ApplyAction) verb()     {}
 func (LoseOp) verb()          {}
 func (Block) verb()           {}
 func (EndTurn) verb()         {}

@@ -37,7 +37,7 @@ func kept(t testing.TB) *world {
 	w := newWorld(t, dormouse.Created{Warm: true})
 	w.must(law.SandboxUp{Generation: 1, Handle: json.RawMessage(`{}`), Snapshots: dormouse.SnapshotsByTurn, Seals: true})
 	w.must(law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID("0")}})
-	w.must(w.point())
+	w.must(w.snapshot())
 	return w
 }
 
@@ -68,7 +68,7 @@ func layers(names ...string) (list []dormouse.Layer) {
 }
 
 // snapshot is the snapshot that is wanted, or one that is not.
-func (w *world) point() law.TakeSnapshot {
+func (w *world) snapshot() law.TakeSnapshot {
 	p := dormouse.Snapshot{
 		ID: snapshotID("x"), Reason: dormouse.SnapshotAsked, At: w.state.Seq, Generation: w.state.Sandbox.Generation,
 		Workspace: w.state.Workspace.Number, Layers: append(slices.Clip(w.state.Workspace.Chain), layers(fmt.Sprint(w.state.Seq))...),
@@ -292,8 +292,8 @@ func verbs() []struct {
 			}
 			return w.toolResult(op)
 		}},
-		{"Settle", func(w *world) law.Verb {
-			return law.Settle{Work: w.work(), Use: w.use().ID, Do: w.schedule("w3"), Text: "done"}
+		{"ApplyAction", func(w *world) law.Verb {
+			return law.ApplyAction{Work: w.work(), Use: w.use().ID, Do: w.schedule("w3"), Text: "done"}
 		}},
 		{"LoseOp", func(w *world) law.Verb { return law.LoseOp{Op: open(w).ID, Why: "nobody knows"} }},
 		{"Block", func(w *world) law.Verb { return law.Block{Work: w.work()} }},
@@ -323,9 +323,9 @@ func verbs() []struct {
 		{"AskSnapshot", func(*world) law.Verb {
 			return law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID("2")}}
 		}},
-		{"TakeSnapshot", func(w *world) law.Verb { return w.point() }},
+		{"TakeSnapshot", func(w *world) law.Verb { return w.snapshot() }},
 		{"SkipSnapshot", func(w *world) law.Verb {
-			p := w.point()
+			p := w.snapshot()
 			return law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: p.ID, Reason: p.Reason, Error: "no room"}}
 		}},
 		{"ImportSnapshot", func(*world) law.Verb { return imports("7") }},

@@ -69,9 +69,9 @@ func (d *draft) answerable(turn *Turn, id dormouse.EventID) error {
 	return nil
 }
 
-// settle answers a tool call by changing the session itself. Start, effect and
+// applyAction answers a tool call by changing the session itself. Start, effect and
 // end are one commit, so that no crash can fall between them.
-func (d *draft) settle(v Settle) error {
+func (d *draft) applyAction(v ApplyAction) error {
 	t, err := d.current(v.Work)
 	if err != nil {
 		return err

@@ -14,18 +14,18 @@ import (
 func TestRetention(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	aged := func(hours ...int) []law.Snapshot {
-		var points []law.Snapshot
+		var snapshots []law.Snapshot
 		for _, h := range hours {
-			points = append(points, law.Snapshot{ID: dormouse.SnapshotID(fmt.Sprintf("snap_%d", len(points))), Taken: now.Add(-time.Duration(h) * time.Hour)})
+			snapshots = append(snapshots, law.Snapshot{ID: dormouse.SnapshotID(fmt.Sprintf("snap_%d", len(snapshots))), Taken: now.Add(-time.Duration(h) * time.Hour)})
 		}
-		return points
+		return snapshots
 	}
 	for name, c := range map[string]struct {
-		points []law.Snapshot
-		age    int
-		count  int
-		pinned []dormouse.SnapshotID
-		want   []dormouse.SnapshotID
+		snapshots []law.Snapshot
+		age       int
+		count     int
+		pinned    []dormouse.SnapshotID
+		want      []dormouse.SnapshotID
 	}{
 		"nothing there":              {nil, 1, 1, nil, nil},
 		"no limits":                  {aged(9, 8, 7), 0, 0, nil, nil},
@@ -43,7 +43,7 @@ func TestRetention(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pinned := func(id dormouse.SnapshotID) bool { return slices.Contains(c.pinned, id) }
-			got := law.Retain(c.points, now, time.Duration(c.age)*time.Hour, c.count, pinned)
+			got := law.Retain(c.snapshots, now, time.Duration(c.age)*time.Hour, c.count, pinned)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("removed are %v, want %v", got, c.want)
 			}
@@ -56,19 +56,19 @@ func TestRetentionIsDoneAtOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	now := time.Unix(1_000_000, 0)
 	for range 1000 {
-		var points []law.Snapshot
+		var snapshots []law.Snapshot
 		for n := range r.IntN(20) {
-			points = append(points, law.Snapshot{ID: dormouse.SnapshotID(fmt.Sprint(n)), Taken: now.Add(-time.Duration(r.IntN(100)) * time.Minute)})
+			snapshots = append(snapshots, law.Snapshot{ID: dormouse.SnapshotID(fmt.Sprint(n)), Taken: now.Add(-time.Duration(r.IntN(100)) * time.Minute)})
 		}
 		pinned := func(id dormouse.SnapshotID) bool { return len(id) == 1 && id[0]%3 == 0 }
 		age, count := time.Duration(r.IntN(100))*time.Minute, r.IntN(10)
-		removed := law.Retain(points, now, age, count, pinned)
-		left := slices.DeleteFunc(slices.Clone(points), func(p law.Snapshot) bool { return slices.Contains(removed, p.ID) })
+		removed := law.Retain(snapshots, now, age, count, pinned)
+		left := slices.DeleteFunc(slices.Clone(snapshots), func(p law.Snapshot) bool { return slices.Contains(removed, p.ID) })
 		if again := law.Retain(left, now, age, count, pinned); len(again) > 0 {
-			t.Fatalf("of %v first %v is removed, then %v", points, removed, again)
+			t.Fatalf("of %v first %v is removed, then %v", snapshots, removed, again)
 		}
-		if len(points) > 0 && left[len(left)-1] != points[len(points)-1] || slices.ContainsFunc(removed, pinned) {
-			t.Fatalf("of %v %v is removed", points, removed)
+		if len(snapshots) > 0 && left[len(left)-1] != snapshots[len(snapshots)-1] || slices.ContainsFunc(removed, pinned) {
+			t.Fatalf("of %v %v is removed", snapshots, removed)
 		}
 	}
 }

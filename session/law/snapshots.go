@@ -243,9 +243,9 @@ func (d *draft) recordRecovery(v RecordRecovery) error {
 // retain removes snapshots that are not to be kept any longer.
 func (d *draft) retain(keep dormouse.Retention) {
 	if keep.MaxCount == 0 {
-		keep.MaxCount = dormouse.MaxPoints
+		keep.MaxCount = dormouse.MaxSnapshots
 	}
-	keep.MaxCount = min(keep.MaxCount, dormouse.MaxPoints)
+	keep.MaxCount = min(keep.MaxCount, dormouse.MaxSnapshots)
 	if gone := d.Expired(keep, d.c.Now); len(gone) > 0 {
 		d.record(dormouse.SnapshotDeleted, "", dormouse.SnapshotsGone{IDs: gone, Reason: "retention"})
 	}
@@ -344,7 +344,7 @@ func (d *draft) truncate(to uint64, replaced dormouse.SnapshotID) {
 		switch {
 		case p.At <= to || p.Aside:
 		case p.ID == replaced:
-			cut.Kept = replaced
+			cut.Replaced = replaced
 		default:
 			gone = append(gone, p.ID)
 		}
@@ -367,7 +367,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		}
 		s.Workspace.Newest, s.Workspace.Chain = p.ID, p.Layers
 		markClean(s, p.At, p.Live)
-		settleSnapshot(s, p.ID, p.Reason)
+		closeSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotSkipped:
 		p := Payload[dormouse.SnapshotSkip](e)
 		if p.At > 0 {
@@ -375,7 +375,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		} else {
 			s.Workspace.Before = s.nextPrompt() // trying once more for a turn that waits already would bring the same
 		}
-		settleSnapshot(s, p.ID, p.Reason)
+		closeSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotDeleted:
 		gone := Payload[dormouse.SnapshotsGone](e).IDs
 		s.Snapshots = slices.DeleteFunc(s.Snapshots, func(p Snapshot) bool { return slices.Contains(gone, p.ID) })
@@ -399,7 +399,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		p := Payload[dormouse.Truncation](e)
 		s.Truncations = append(s.Truncations, Truncation{From: p.To, Upto: e.Seq})
 		for i := range s.Snapshots { // no conversation goes with it any more
-			s.Snapshots[i].Aside = s.Snapshots[i].Aside || p.Kept != "" && s.Snapshots[i].ID == p.Kept
+			s.Snapshots[i].Aside = s.Snapshots[i].Aside || p.Replaced != "" && s.Snapshots[i].ID == p.Replaced
 		}
 	}
 }
@@ -413,8 +413,8 @@ func markClean(s *State, seq uint64, live bool) {
 	s.Workspace.Live = live
 }
 
-// settleSnapshot notes that a snapshot was taken, or will not be.
-func settleSnapshot(s *State, id dormouse.SnapshotID, reason string) {
+// closeSnapshot notes that a snapshot was taken, or will not be.
+func closeSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 	s.Asked = slices.DeleteFunc(s.Asked, func(a dormouse.SnapshotAsk) bool { return a.ID == id })
 	switch reason {
 	case dormouse.SnapshotOfTurn:

@@ -22,7 +22,7 @@ func TestFilesThatChangeWhileASessionGoesBackAreKeptToo(t *testing.T) {
 	w.state.Workspace.Policy, w.state.Workspace.Touched = dormouse.SnapshotsByTurn, w.state.Seq
 	swap := law.Swap{WorkspaceSwap: dormouse.WorkspaceSwap{Number: w.state.Workspace.Number + 1, Reason: dormouse.SwapRestored}}
 	if _, err := law.Decide(w.state, law.Command{By: dormouse.User("ada"), Verb: swap}); !errors.Is(err, dormouse.ErrConflict) {
-		t.Errorf("files that no point holds were replaced: %v", err)
+		t.Errorf("files that no snapshot holds were replaced: %v", err)
 	}
 	swap.Discard = true
 	if _, err := law.Decide(w.state, law.Command{By: dormouse.User("ada"), Verb: swap}); err != nil {

@@ -100,7 +100,7 @@ type Ending struct {
 	At     time.Time `json:"at"`
 }
 
-// Thread is one agent's line: what it was asked and what it works on.
+// Thread is one agent of a session: what it was asked and what it works on.
 type Thread struct {
 	ID       dormouse.ThreadID       `json:"id"`
 	Created  time.Time               `json:"created,omitzero"`

@@ -9,7 +9,7 @@ import (
 // recoverAttempts deals with attempts that a lease before this one left running: they
 // are lost. Their number is durable before the next one starts.
 func (d *draft) recoverAttempts() error {
-	told := false
+	rescheduled := false
 	for _, t := range d.Threads {
 		if t.Turn == nil || t.Turn.Epoch == 0 || t.Turn.Epoch >= d.c.Epoch {
 			continue
@@ -27,9 +27,9 @@ func (d *draft) recoverAttempts() error {
 			d.recordIdle(t.ID, dormouse.StopReason{Type: dormouse.StopEndTurn})
 			continue
 		}
-		if !told {
+		if !rescheduled {
 			d.record(dormouse.SessionStatusRescheduled, "", struct{}{})
-			told = true
+			rescheduled = true
 		}
 		d.record(dormouse.SessionThreadStatusRescheduled, t.ID, d.threadStatus(t.ID, nil))
 		d.record(dormouse.AttemptStarted, t.ID, dormouse.Attempt{Turn: turn.ID, Number: turn.Attempt + 1, Epoch: d.c.Epoch})
@@ -119,7 +119,7 @@ func (d *draft) interrupt(v Interrupt) error {
 		return err
 	}
 	thread, active := t.ID, t.Turn != nil
-	told := active && t.Turn.Blocked == dormouse.BlockedOnRecovery // already idle, nothing required of anyone
+	alreadyIdle := active && t.Turn.Blocked == dormouse.BlockedOnRecovery // already idle, nothing required of anyone
 	if active || v.Always {
 		d.addNamed(v.ID, dormouse.UserInterrupt, thread, d.c.By, struct{}{})
 	}
@@ -129,7 +129,7 @@ func (d *draft) interrupt(v Interrupt) error {
 	if v.Flush {
 		d.flush(thread, "interrupted")
 	}
-	if active && !told {
+	if active && !alreadyIdle {
 		d.recordIdle(thread, dormouse.StopReason{Type: dormouse.StopEndTurn})
 	}
 	return nil

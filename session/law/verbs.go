@@ -98,7 +98,7 @@ var Verbs = []Rule{
 	rule(Rule{Name: "fail_attempt", Lookup: LookupOpenCalls}, (*draft).failAttempt),
 	rule(Rule{Name: "start_op"}, (*draft).startOp),
 	rule(Rule{Name: "finish_op", AfterEnd: true}, (*draft).finishOp),
-	rule(Rule{Name: "settle"}, (*draft).settle),
+	rule(Rule{Name: "settle"}, (*draft).applyAction),
 	rule(Rule{Name: "lose_op", AfterEnd: true}, (*draft).loseOp),
 	rule(Rule{Name: "block"}, (*draft).block),
 	rule(Rule{Name: "end_turn"}, (*draft).endTurn),
@@ -164,7 +164,7 @@ func (r Rule) Zero() Verb {
 // Lookups returns what must be read before v can be decided.
 func Lookups(v Verb) Lookup {
 	switch v := v.(type) { //nolint:gochecksumtype // the others need what their row says
-	case Settle:
+	case ApplyAction:
 		if v.Do != nil {
 			return Lookups(v.Do)
 		}
@@ -239,7 +239,7 @@ func WithRights(v Verb, config dormouse.AgentConfig) Verb {
 	case Spawn:
 		v.Rights = config
 		return v
-	case Settle:
+	case ApplyAction:
 		if v.Do != nil {
 			v.Do = WithRights(v.Do, config)
 		}

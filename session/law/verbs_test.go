@@ -80,7 +80,7 @@ func TestVerbsAreIdempotentByTheIDsTheyCarry(t *testing.T) {
 	for _, r := range law.Verbs {
 		v := r.Zero()
 		switch v.(type) { //nolint:gochecksumtype // those whose ids are elsewhere
-		case law.Create, law.Send, law.Settle:
+		case law.Create, law.Send, law.ApplyAction:
 			continue
 		}
 		if ids := len(law.ClientIDs(v)) > 0; ids != (r.Repeat == law.IdempotentByID) {

@@ -198,8 +198,8 @@ func randomVerb(w *world, r *rand.Rand, prompts *int) law.Verb {
 			law.SandboxDelayed{Generation: box.Generation, Reason: "no space left"},
 			law.SandboxRelieved{Generation: box.Generation, Reason: "out of memory"},
 			law.SandboxDown{Generation: box.Generation},
-			w.point(), w.point(), w.swap(0), w.swap(w.state.Seq/2),
-			law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.point().ID, Reason: w.point().Reason}},
+			w.snapshot(), w.snapshot(), w.swap(0), w.swap(w.state.Seq/2),
+			law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.snapshot().ID, Reason: w.snapshot().Reason}},
 			law.AskSnapshot{SnapshotAsk: dormouse.SnapshotAsk{ID: snapshotID(fmt.Sprint(r.IntN(50)))}},
 			imports(fmt.Sprint(r.IntN(50))),
 			law.ForgetSnapshots{IDs: []dormouse.SnapshotID{snapshotID(fmt.Sprint(r.IntN(50)))}})
@@ -259,7 +259,7 @@ func randomWork(w *world, r *rand.Rand, turn *law.Turn) law.Verb {
 		if u.Gate == dormouse.GateNone {
 			switch r.IntN(6) {
 			case 0:
-				return law.Settle{Work: w.work(), Use: u.ID, Do: w.schedule(fmt.Sprint("s", r.IntN(9))), Text: "scheduled"}
+				return law.ApplyAction{Work: w.work(), Use: u.ID, Do: w.schedule(fmt.Sprint("s", r.IntN(9))), Text: "scheduled"}
 			case 1:
 				kinds := []dormouse.OpKind{dormouse.OpMessage, dormouse.OpLook}
 				op := w.execOp(kinds[r.IntN(2)])

@@ -55,7 +55,7 @@ func (c *checker) see(e dormouse.Event, before []dormouse.Event) {
 	switch e.Type { //nolint:exhaustive // the others promise nothing by themselves
 	case dormouse.SessionCreated:
 		if b := decode[dormouse.Created](e).Branch; b != nil {
-			c.said = e.Seq + uint64(b.Talk)
+			c.said = e.Seq + uint64(b.Transcript)
 		}
 	case dormouse.PromptQueued:
 		c.move(e, e.ID, "", "queued")

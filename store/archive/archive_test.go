@@ -227,7 +227,7 @@ func TestAnAlteredArchiveNeverReadsAsAnother(t *testing.T) {
 	}
 }
 
-func TestDamageIsToldWithItsPlace(t *testing.T) {
+func TestDamageIsReportedWithItsPlace(t *testing.T) {
 	pages := forge(t, sample()...)
 	pages[4][8] ^= 1 // the first events
 	_, _, err := read(pack(t, pages...))

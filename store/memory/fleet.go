@@ -43,7 +43,7 @@ func (s *Server) Join(ctx context.Context, server store.Server, length time.Dura
 			}
 		}
 		if l, ok := s.base.servers[s.me]; ok && l.doomed {
-			return store.ErrCondemned
+			return store.ErrBanned
 		}
 		delete(s.base.servers, s.me)
 		s.base.joined++
@@ -83,9 +83,9 @@ func (s *Server) Servers(ctx context.Context) (servers []store.Server, err error
 	return servers, err
 }
 
-// Condemn keeps a server from joining again whose lease has run out.
-func (s *Server) Condemn(ctx context.Context, incarnation uint64) (done bool, err error) {
-	err = s.write(ctx, "condemn", "", func(*session) error {
+// Ban keeps a server from joining again whose lease has run out.
+func (s *Server) Ban(ctx context.Context, incarnation uint64) (done bool, err error) {
+	err = s.write(ctx, "ban", "", func(*session) error {
 		if done = !s.base.lives(incarnation); done {
 			s.base.servers[incarnation] = &lease{Server: store.Server{Incarnation: incarnation}, doomed: true}
 		}
@@ -94,9 +94,9 @@ func (s *Server) Condemn(ctx context.Context, incarnation uint64) (done bool, er
 	return done, err
 }
 
-// Absolve forgets a server that was condemned.
-func (s *Server) Absolve(ctx context.Context, incarnation uint64) error {
-	return s.write(ctx, "absolve", "", func(*session) error {
+// Unban forgets a server that was banned.
+func (s *Server) Unban(ctx context.Context, incarnation uint64) error {
+	return s.write(ctx, "unban", "", func(*session) error {
 		if l, ok := s.base.servers[incarnation]; ok && l.doomed {
 			delete(s.base.servers, incarnation)
 		}

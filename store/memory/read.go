@@ -106,7 +106,7 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (epoch store.E
 	return epoch, err
 }
 
-// Named returns those of the digests that an event or a point names.
+// Named returns those of the digests that an event or a snapshot names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) (named []dormouse.Digest, err error) {
 	err = s.read(ctx, "look for names of digests", "", func(*session) error {
 		blobs := make(map[dormouse.Digest]bool)

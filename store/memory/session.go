@@ -109,8 +109,8 @@ func (ss *session) applyRows(r dormouse.Rows) {
 	for _, n := range r.SnapshotBlobs {
 		ss.names[n.Snapshot] = slices.Clone(n.Digests)
 	}
-	for _, point := range r.Released {
-		delete(ss.names, point)
+	for _, released := range r.Released {
+		delete(ss.names, released)
 	}
 	for _, id := range r.ClientIDs {
 		ss.given[id.ID] = id.Seq

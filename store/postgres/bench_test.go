@@ -70,7 +70,7 @@ func BenchmarkAppend(b *testing.B) {
 	b.Run("point", func(b *testing.B) {
 		drive(b, newAppends(b, func(batch *store.Batch) {
 			names := dormouse.SnapshotBlobs{Snapshot: dormouse.SnapshotID(fmt.Sprintf("snap_%026d", batch.After))}
-			for n := range uint64(64) { // all but one are those of the point before
+			for n := range uint64(64) { // all but one are those of the snapshot before
 				names.Digests = append(names.Digests, dormouse.DigestOf(fmt.Append(nil, batch.Session, batch.After+n)))
 			}
 			batch.Rows.SnapshotBlobs = []dormouse.SnapshotBlobs{names}

@@ -13,12 +13,12 @@ import (
 // encoded is what of a batch has to be encoded before it can be laid out. It is done in
 // the caller's goroutine.
 type encoded struct {
-	metrics string
-	labels  labels
-	prompts []dormouse.PromptRecord
-	ops     []op
-	points  []point
-	chunks  []store.Chunk
+	metrics   string
+	labels    labels
+	prompts   []dormouse.PromptRecord
+	ops       []op
+	snapshots []snapshotBlobs
+	chunks    []store.Chunk
 }
 
 // labels is what people put on a session.
@@ -82,20 +82,21 @@ func encode(b store.Batch) (e encoded, err error) {
 		}
 		e.ops = append(e.ops, op{o, text})
 	}
-	e.points, err = points(b.Rows)
+	e.snapshots, err = encodeSnapshotBlobs(b.Rows)
 	return e, err
 }
 
-// point is what a point names, each digest once and none empty.
-type point struct {
+// snapshotBlobs is the row of a snapshot: the blobs that it names, each digest once and
+// none empty.
+type snapshotBlobs struct {
 	dormouse.SnapshotBlobs
 	json string
 }
 
-// points is what each point that changes names in the end. The unnamed ones name
-// nothing.
-func points(r *dormouse.Rows) ([]point, error) {
-	all := make([]point, 0, len(r.SnapshotBlobs)+len(r.Released))
+// encodeSnapshotBlobs returns the last row of each snapshot that changes. Released snapshots
+// name nothing.
+func encodeSnapshotBlobs(r *dormouse.Rows) ([]snapshotBlobs, error) {
+	all := make([]snapshotBlobs, 0, len(r.SnapshotBlobs)+len(r.Released))
 	for _, n := range r.SnapshotBlobs {
 		n.Digests = slices.Compact(slices.Sorted(slices.Values(n.Digests)))
 		n.Digests = slices.DeleteFunc(n.Digests, func(d dormouse.Digest) bool { return d == "" })
@@ -103,12 +104,12 @@ func points(r *dormouse.Rows) ([]point, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, point{n, text})
+		all = append(all, snapshotBlobs{n, text})
 	}
 	for _, id := range r.Released {
-		all = append(all, point{SnapshotBlobs: dormouse.SnapshotBlobs{Snapshot: id}})
+		all = append(all, snapshotBlobs{SnapshotBlobs: dormouse.SnapshotBlobs{Snapshot: id}})
 	}
-	return lastByKey(all, func(p point) dormouse.SnapshotID { return p.Snapshot }), nil
+	return lastByKey(all, func(p snapshotBlobs) dormouse.SnapshotID { return p.Snapshot }), nil
 }
 
 // lastByKey keeps of rows with the same key the last, in the place of the first.

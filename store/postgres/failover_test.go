@@ -27,7 +27,7 @@ func TestAFailoverThatForgetsLetsNoOldOwnerGoOn(t *testing.T) {
 	dsn := own.DSN("dormouse")
 	a := open(t, dsn)
 	remembered := create(t, a, sessionID(1))
-	if err := own.Keep(t.Context()); err != nil {
+	if err := own.Save(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Forgotten: a claim of the one, an event of the other.
@@ -38,7 +38,7 @@ func TestAFailoverThatForgetsLetsNoOldOwnerGoOn(t *testing.T) {
 	if err := forgotten.add(t.Context(), forgotten.batch(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := own.Return(t.Context()); err != nil {
+	if err := own.Restore(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 

@@ -21,9 +21,9 @@ const serverRetention = time.Hour
 // a transaction may have waited for a lock since it began.
 const lives = `lease_until > clock_timestamp()`
 
-// condemned is a lease of a server that may not join again. Nobody removes it but
+// banned is a lease of a server that may not join again. Nobody removes it but
 // whoever has seen the server's end.
-const condemned = `lease_until = '-infinity'`
+const banned = `lease_until = '-infinity'`
 
 // Join takes a lease for a server and ends the one this store had. Servers that
 // join at once take turns, so that each sees where the others are.
@@ -51,8 +51,8 @@ func (s *Store) Join(ctx context.Context, server store.Server, length time.Durat
 			if elsewhere {
 				return fmt.Errorf("a server lives at another place than %q: %w", server.Place, dormouse.ErrConflict)
 			}
-			// What is condemned meanwhile is not met by the deletion, but by the look after it.
-			if _, err := tx.Exec(ctx, `DELETE FROM servers WHERE NOT (`+condemned+`) AND
+			// What is banned meanwhile is not met by the deletion, but by the look after it.
+			if _, err := tx.Exec(ctx, `DELETE FROM servers WHERE NOT (`+banned+`) AND
 				(incarnation = $1 OR lease_until < clock_timestamp() - $2::interval)`, me, serverRetention); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func (s *Store) Join(ctx context.Context, server store.Server, length time.Durat
 				return err
 			}
 			if doomed {
-				return store.ErrCondemned
+				return store.ErrBanned
 			}
 			return tx.QueryRow(ctx, `INSERT INTO servers (name, addr, place, lease_until)
 				VALUES ($1, $2, $3, clock_timestamp() + $4::interval) RETURNING incarnation`,
@@ -104,9 +104,9 @@ func (s *Store) Leave(ctx context.Context) error {
 	return wrap(err, "end", "lease")
 }
 
-// Condemn keeps a server from joining again whose lease has run out. One that is no
+// Ban keeps a server from joining again whose lease has run out. One that is no
 // longer on record is put there.
-func (s *Store) Condemn(ctx context.Context, incarnation uint64) (done bool, err error) {
+func (s *Store) Ban(ctx context.Context, incarnation uint64) (done bool, err error) {
 	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
 		tag, err := c.Exec(ctx, `INSERT INTO servers (incarnation, name, addr, place, lease_until) OVERRIDING SYSTEM VALUE
 			VALUES ($1, '', '', '', '-infinity')
@@ -114,16 +114,16 @@ func (s *Store) Condemn(ctx context.Context, incarnation uint64) (done bool, err
 		done = err == nil && tag.RowsAffected() == 1
 		return err
 	})
-	return done, wrap(err, "condemn", "server")
+	return done, wrap(err, "ban", "server")
 }
 
-// Absolve forgets a server that was condemned.
-func (s *Store) Absolve(ctx context.Context, incarnation uint64) error {
+// Unban forgets a server that was banned.
+func (s *Store) Unban(ctx context.Context, incarnation uint64) error {
 	err := s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
-		_, err := c.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1 AND `+condemned, signed(incarnation))
+		_, err := c.Exec(ctx, `DELETE FROM servers WHERE incarnation = $1 AND `+banned, signed(incarnation))
 		return err
 	})
-	return wrap(err, "absolve", "server")
+	return wrap(err, "unban", "server")
 }
 
 // withLease runs f on the connection of the lease.

@@ -63,7 +63,7 @@ func TestServersThatAreGoneAreForgottenAfterAnHour(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldWhileNobodyElseIsThere(t *testing.T) {
+func TestNoNotificationsAreSentWhileNobodyElseIsThere(t *testing.T) {
 	dsn := database(t)
 	s := open(t, dsn)
 	join(t, s, "a")
@@ -92,7 +92,7 @@ func TestNobodyIsToldWhileNobodyElseIsThere(t *testing.T) {
 	}
 }
 
-func TestManySessionsAreToldInFewNotifications(t *testing.T) {
+func TestManySessionsShareFewNotifications(t *testing.T) {
 	dsn := database(t)
 	s := open(t, dsn)
 	join(t, s, "a")

@@ -14,21 +14,21 @@ import (
 type layout struct {
 	createSessions, updateSessions, lockSessions *table[*job]
 
-	readFences     *table[dormouse.SessionID]
-	insertEvents   *table[of[dormouse.Event]]
-	upsertLabels   *table[*job]
-	deleteLabels   *table[*job]
-	upsertPrompts  *table[of[dormouse.PromptRecord]]
-	upsertOps      *table[of[op]]
-	deleteChunks   *table[of[op]]
-	upsertChunks   *table[of[store.Chunk]]
-	decrementNames *table[of[point]]
-	deletePoints   *table[of[point]]
-	upsertPoints   *table[of[point]]
-	incrementNames *table[of[dormouse.Digest]]
-	deleteNames    *table[*job]
-	insertIDs      *table[of[dormouse.ClientID]]
-	upsertStates   *table[*job]
+	readFences          *table[dormouse.SessionID]
+	insertEvents        *table[of[dormouse.Event]]
+	upsertLabels        *table[*job]
+	deleteLabels        *table[*job]
+	upsertPrompts       *table[of[dormouse.PromptRecord]]
+	upsertOps           *table[of[op]]
+	deleteChunks        *table[of[op]]
+	upsertChunks        *table[of[store.Chunk]]
+	decrementNames      *table[of[snapshotBlobs]]
+	deleteSnapshotBlobs *table[of[snapshotBlobs]]
+	upsertSnapshotBlobs *table[of[snapshotBlobs]]
+	incrementNames      *table[of[dormouse.Digest]]
+	deleteNames         *table[*job]
+	insertIDs           *table[of[dormouse.ClientID]]
+	upsertStates        *table[*job]
 
 	fences []sender // of the first round trip
 	stored []sender // of the second, in the order they are sent
@@ -43,31 +43,31 @@ type sender interface {
 
 func newLayout() *layout {
 	l := &layout{
-		createSessions: newTable(createSessions),
-		updateSessions: newTable(updateSessions),
-		lockSessions:   newTable(lockSessions),
-		readFences:     newTable(readFences),
-		insertEvents:   newTable(insertEvents),
-		upsertLabels:   newTable(upsertLabels),
-		deleteLabels:   newTable(deleteLabels),
-		upsertPrompts:  newTable(upsertPrompts),
-		upsertOps:      newTable(upsertOps),
-		deleteChunks:   newTable(deleteChunks),
-		upsertChunks:   newTable(upsertChunks),
-		decrementNames: newTable(decrementNames),
-		deletePoints:   newTable(deletePoints),
-		upsertPoints:   newTable(upsertPoints),
-		incrementNames: newTable(incrementNames),
-		deleteNames:    newTable(deleteNames),
-		insertIDs:      newTable(insertClientIDs),
-		upsertStates:   newTable(upsertStates),
+		createSessions:      newTable(createSessions),
+		updateSessions:      newTable(updateSessions),
+		lockSessions:        newTable(lockSessions),
+		readFences:          newTable(readFences),
+		insertEvents:        newTable(insertEvents),
+		upsertLabels:        newTable(upsertLabels),
+		deleteLabels:        newTable(deleteLabels),
+		upsertPrompts:       newTable(upsertPrompts),
+		upsertOps:           newTable(upsertOps),
+		deleteChunks:        newTable(deleteChunks),
+		upsertChunks:        newTable(upsertChunks),
+		decrementNames:      newTable(decrementNames),
+		deleteSnapshotBlobs: newTable(deleteSnapshotBlobs),
+		upsertSnapshotBlobs: newTable(upsertSnapshotBlobs),
+		incrementNames:      newTable(incrementNames),
+		deleteNames:         newTable(deleteNames),
+		insertIDs:           newTable(insertClientIDs),
+		upsertStates:        newTable(upsertStates),
 	}
 	l.fences = []sender{l.createSessions, l.updateSessions, l.lockSessions}
-	// Chunks of an op that is closed go before late ones are refused, and what a
-	// point named before what it names.
+	// Chunks of a closed op are deleted before late ones are refused, and the old names of
+	// a snapshot are removed before the new ones are added.
 	l.stored = []sender{
 		l.readFences, l.insertEvents, l.upsertLabels, l.deleteLabels, l.upsertPrompts, l.upsertOps, l.deleteChunks, l.upsertChunks,
-		l.decrementNames, l.deletePoints, l.upsertPoints, l.incrementNames, l.deleteNames, l.insertIDs, l.upsertStates,
+		l.decrementNames, l.deleteSnapshotBlobs, l.upsertSnapshotBlobs, l.incrementNames, l.deleteNames, l.insertIDs, l.upsertStates,
 	}
 	return l
 }
@@ -146,17 +146,17 @@ func (l *layout) addDerived(j *job, c cached) {
 			l.deleteChunks.add(of[op]{j, o})
 		}
 	}
-	if len(j.encoded.points) > 0 {
+	if len(j.encoded.snapshots) > 0 {
 		l.deleteNames.add(j)
 	}
-	for i := range j.encoded.points {
-		p := &j.encoded.points[i]
-		l.decrementNames.add(of[point]{j, p})
+	for i := range j.encoded.snapshots {
+		p := &j.encoded.snapshots[i]
+		l.decrementNames.add(of[snapshotBlobs]{j, p})
 		if len(p.Digests) == 0 {
-			l.deletePoints.add(of[point]{j, p})
+			l.deleteSnapshotBlobs.add(of[snapshotBlobs]{j, p})
 			continue
 		}
-		l.upsertPoints.add(of[point]{j, p})
+		l.upsertSnapshotBlobs.add(of[snapshotBlobs]{j, p})
 		addAll(l.incrementNames, j, p.Digests)
 	}
 	addAll(l.insertIDs, j, j.batch.Rows.ClientIDs)

@@ -95,7 +95,7 @@ func older(t *testing.T, c *pgx.Conn, files []string) {
 	}
 }
 
-// A database of before points named anything keeps what it has, and its sessions
+// A database from before snapshots named blobs keeps what it has, and its sessions
 // are as good as new ones.
 func TestSessionsOfAnOlderSchemaAreKept(t *testing.T) {
 	files, err := filepath.Glob("migrations/*.sql")
@@ -241,7 +241,7 @@ func TestServersThatStartAtOnceBringTheSchemaForwardOnce(t *testing.T) {
 	}
 }
 
-// A kill at the very points between the steps is the crash tests'; these are at
+// Kills exactly between the steps are in the crash tests; these are at
 // any time at all.
 func TestAMigrationThatIsKilledIsTakenUpAgain(t *testing.T) {
 	want := schema(t, database(t))

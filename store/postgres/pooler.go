@@ -26,12 +26,12 @@ func refusePooler(ctx context.Context, c *pgx.Conn, config *pgx.ConnConfig) (err
 	if err != nil {
 		return err
 	}
-	theirs, err1 := backend(ctx, tx)
+	otherBackend, err1 := backend(ctx, tx)
 	again, err2 := backend(ctx, c)
 	if err := errors.Join(err1, err2, tx.Rollback(ctx)); err != nil {
 		return err
 	}
-	if mine == theirs || mine != again {
+	if mine == otherBackend || mine != again {
 		return fmt.Errorf("a pooler shares its connections between transactions; "+
 			"connect to the database itself or let the pooler keep one connection per session: %w", ErrServer)
 	}

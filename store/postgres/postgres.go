@@ -155,7 +155,7 @@ func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error
 	})
 	leasing, err2 := configure(dsn, nil)
 	// Notifications need not be on the disk.
-	telling, err3 := configure(dsn, map[string]string{"synchronous_commit": "off"})
+	notifying, err3 := configure(dsn, map[string]string{"synchronous_commit": "off"})
 	listening, err4 := configure(dsn, nil)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		s.readers.Close()
@@ -163,7 +163,7 @@ func (s *Store) connect(ctx context.Context, dsn string, readers int) (err error
 		return err
 	}
 	s.lease = newDedicatedConn(leasing)
-	s.notifier = newNotifier(newDedicatedConn(telling), &s.incarnation, s.closing)
+	s.notifier = newNotifier(newDedicatedConn(notifying), &s.incarnation, s.closing)
 	s.listener = listening
 	for i := range s.writers {
 		s.writers[i] = newWriter(func(ctx context.Context) (*pgx.Conn, error) { return dialWriter(ctx, writing) }, s.closing, s.notifier.notify)

@@ -112,7 +112,7 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return epoch, wrap(err, "look up the epoch of", id)
 }
 
-// Named returns those of the digests that an event or a point names. It looks in
+// Named returns those of the digests that an event or a snapshot names. It looks in
 // the indexes for each, whatever the planner believes: two EXISTS might be
 // answered by reading a whole table.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {

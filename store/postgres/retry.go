@@ -129,7 +129,7 @@ func (l *dedicatedConn) do(ctx context.Context, f func(context.Context, *pgx.Con
 	})
 }
 
-// disconnect closes the connection. Nobody may use the line any more.
+// disconnect closes the connection. Nobody may use it any more.
 func (l *dedicatedConn) disconnect() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // nobody waits for the connection to close
 	defer cancel()

@@ -161,19 +161,19 @@ var (
 		text("text", func(c of[store.Chunk]) string { return c.value.Text }),
 	)
 
-	// What a point named it names no more.
+	// The blobs that a snapshot named are not named by it any more.
 	decrementNames = define("decrement_names", `WITH gone AS (SELECT session, digest, count(*) AS n
 			FROM {rows} JOIN points USING (session, id), json_array_elements_text(digests) AS digest
 			GROUP BY session, digest)
 		UPDATE names SET n = names.n - gone.n FROM gone WHERE names.session = gone.session AND names.digest = gone.digest`,
-		sessionKey[point](), pointID())
-	deletePoints = define("delete_points", `DELETE FROM points AS p USING {rows} WHERE p.session = b.session AND p.id = b.id`,
-		sessionKey[point](), pointID())
-	upsertPoints = define("upsert_points", `INSERT INTO points (session, id, digests)
+		sessionKey[snapshotBlobs](), snapshotColumn())
+	deleteSnapshotBlobs = define("delete_points", `DELETE FROM points AS p USING {rows} WHERE p.session = b.session AND p.id = b.id`,
+		sessionKey[snapshotBlobs](), snapshotColumn())
+	upsertSnapshotBlobs = define("upsert_points", `INSERT INTO points (session, id, digests)
 		SELECT session, id, digests::json FROM {rows}
 		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,
-		sessionKey[point](), pointID(),
-		text("digests", func(p of[point]) string { return p.value.json }),
+		sessionKey[snapshotBlobs](), snapshotColumn(),
+		text("digests", func(p of[snapshotBlobs]) string { return p.value.json }),
 	)
 	incrementNames = define("increment_names", `INSERT INTO names (session, digest, n)
 		SELECT session, digest, count(*) FROM {rows} GROUP BY session, digest
@@ -199,6 +199,6 @@ var (
 	)
 )
 
-func pointID() column[of[point]] {
-	return text("id", func(p of[point]) dormouse.SnapshotID { return p.value.Snapshot })
+func snapshotColumn() column[of[snapshotBlobs]] {
+	return text("id", func(p of[snapshotBlobs]) dormouse.SnapshotID { return p.value.Snapshot })
 }

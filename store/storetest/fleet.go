@@ -98,11 +98,11 @@ func testFleet(t *testing.T, pair pairer) {
 		}
 	}))
 
-	t.Run("condemn must leave a server that lives alone", pair(func(t *testing.T, a, b server) {
+	t.Run("ban must leave a server that lives alone", pair(func(t *testing.T, a, b server) {
 		me := a.join(t, long)
 		b.join(t, long)
-		if done, err := b.Condemn(t.Context(), me.Incarnation); done || err != nil {
-			t.Errorf("condemn = %v, %v", done, err)
+		if done, err := b.Ban(t.Context(), me.Incarnation); done || err != nil {
+			t.Errorf("ban = %v, %v", done, err)
 		}
 		if err := a.Renew(t.Context()); err != nil {
 			t.Errorf("renew: %v", err)
@@ -110,11 +110,11 @@ func testFleet(t *testing.T, pair pairer) {
 		a.join(t, long)
 	}))
 
-	t.Run("who was condemned must not join again until it was absolved", pair(func(t *testing.T, a, b server) {
+	t.Run("who was banned must not join again until it was unbanned", pair(func(t *testing.T, a, b server) {
 		me := a.join(t, short)
 		other := b.join(t, long)
 		eventually(t, "the lease to run out", func() bool {
-			done, err := b.Condemn(t.Context(), me.Incarnation)
+			done, err := b.Ban(t.Context(), me.Incarnation)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,39 +122,39 @@ func testFleet(t *testing.T, pair pairer) {
 		})
 		for range 2 { // a server that joins clears away, but not this
 			_, err := a.Join(t.Context(), a.described(), long)
-			wantErr(t, "join", err, store.ErrCondemned)
+			wantErr(t, "join", err, store.ErrBanned)
 			wantErr(t, "renew", a.Renew(t.Context()), dormouse.ErrLeaseLost)
 			other = b.join(t, long)
 		}
 		equal(t, "servers", b.servers(t), []store.Server{other})
-		if done, err := b.Condemn(t.Context(), me.Incarnation); !done || err != nil {
-			t.Errorf("condemn again = %v, %v", done, err)
+		if done, err := b.Ban(t.Context(), me.Incarnation); !done || err != nil {
+			t.Errorf("ban again = %v, %v", done, err)
 		}
-		if err := b.Absolve(t.Context(), me.Incarnation); err != nil {
+		if err := b.Unban(t.Context(), me.Incarnation); err != nil {
 			t.Fatal(err)
 		}
 		if again := a.join(t, long); again.Incarnation == me.Incarnation {
 			t.Error("an incarnation was given twice")
 		}
-		if err := b.Absolve(t.Context(), other.Incarnation); err != nil { // who was not condemned
+		if err := b.Unban(t.Context(), other.Incarnation); err != nil { // who was not banned
 			t.Fatal(err)
 		}
 		if err := b.Renew(t.Context()); err != nil {
-			t.Errorf("renew by who was not condemned: %v", err)
+			t.Errorf("renew by who was not banned: %v", err)
 		}
 	}))
 
-	t.Run("a server nobody knows any more must be condemned too", pair(func(t *testing.T, a, b server) {
+	t.Run("a server nobody knows any more must be banned too", pair(func(t *testing.T, a, b server) {
 		me := a.join(t, long)
 		b.join(t, long)
 		if err := a.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if done, err := b.Condemn(t.Context(), me.Incarnation); !done || err != nil {
-			t.Fatalf("condemn = %v, %v", done, err)
+		if done, err := b.Ban(t.Context(), me.Incarnation); !done || err != nil {
+			t.Fatalf("ban = %v, %v", done, err)
 		}
 		_, err := a.Join(t.Context(), a.described(), long)
-		wantErr(t, "join", err, store.ErrCondemned)
+		wantErr(t, "join", err, store.ErrBanned)
 	}))
 
 	t.Run("renew extends the lease", pair(func(t *testing.T, a, b server) {

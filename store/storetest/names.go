@@ -21,22 +21,22 @@ func digests(first, last int) (all []dormouse.Digest) {
 	return all
 }
 
-func pointID(n int) dormouse.SnapshotID {
+func snapshotID(n int) dormouse.SnapshotID {
 	return dormouse.SnapshotID(fmt.Sprintf("%s%04d", dormouse.SnapshotPrefix, n))
 }
 
-// naming has a batch say what a point names.
-func naming(point int, all ...dormouse.Digest) func(*store.Batch) {
+// naming adds the blobs that a snapshot names to a batch.
+func naming(n int, all ...dormouse.Digest) func(*store.Batch) {
 	return func(b *store.Batch) {
-		b.Rows.SnapshotBlobs = append(b.Rows.SnapshotBlobs, dormouse.SnapshotBlobs{Snapshot: pointID(point), Digests: all})
+		b.Rows.SnapshotBlobs = append(b.Rows.SnapshotBlobs, dormouse.SnapshotBlobs{Snapshot: snapshotID(n), Digests: all})
 	}
 }
 
-// unnaming has a batch say that points name nothing any more.
-func unnaming(points ...int) func(*store.Batch) {
+// unnaming releases snapshots in a batch.
+func unnaming(snapshots ...int) func(*store.Batch) {
 	return func(b *store.Batch) {
-		for _, n := range points {
-			b.Rows.Released = append(b.Rows.Released, pointID(n))
+		for _, n := range snapshots {
+			b.Rows.Released = append(b.Rows.Released, snapshotID(n))
 		}
 	}
 }
@@ -216,9 +216,9 @@ func testNaming(t *testing.T, fresh opener) {
 		other.add(t, naming(1, digest(70)))
 		rows := dormouse.Rows{
 			Session:       w.index,
-			SnapshotBlobs: []dormouse.SnapshotBlobs{{Snapshot: pointID(2), Digests: digests(65, 66)}, {Snapshot: pointID(3), Digests: digests(80, 81)}, {Snapshot: pointID(4), Digests: digests(90, 91)}},
+			SnapshotBlobs: []dormouse.SnapshotBlobs{{Snapshot: snapshotID(2), Digests: digests(65, 66)}, {Snapshot: snapshotID(3), Digests: digests(80, 81)}, {Snapshot: snapshotID(4), Digests: digests(90, 91)}},
 			// A rebuild has the log whole and need not say it, but may.
-			Released: []dormouse.SnapshotID{pointID(1), pointID(4)},
+			Released: []dormouse.SnapshotID{snapshotID(1), snapshotID(4)},
 		}
 		if err := s.Rebuild(t.Context(), ada, rows); err != nil {
 			t.Fatal(err)

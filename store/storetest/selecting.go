@@ -14,7 +14,7 @@ import (
 func testSelecting(t *testing.T, fresh opener) {
 	t.Run("sessions lists oldest first if q.Oldest says so from q.After on in both orders", fresh(func(t *testing.T, s store.Store) {
 		// Many were created at once, so that their ids order them.
-		rows := made(t, s, 24, func(n int, i *dormouse.SessionRow) { i.Created = at(n / 8) })
+		rows := createRows(t, s, 24, func(n int, i *dormouse.SessionRow) { i.Created = at(n / 8) })
 		slices.SortFunc(rows, byAge)
 		want := sessionsOf(rows)
 		for _, oldest := range []bool{true, false} {
@@ -29,7 +29,7 @@ func testSelecting(t *testing.T, fresh opener) {
 	t.Run("an agent its version and statuses select when given", fresh(func(t *testing.T, s store.Store) {
 		agents := []string{"", "agent_a", "agent_b"}
 		statuses := []dormouse.Status{dormouse.StatusIdle, dormouse.StatusRunning, dormouse.StatusRescheduling, dormouse.StatusTerminated}
-		rows := made(t, s, 48, func(n int, i *dormouse.SessionRow) {
+		rows := createRows(t, s, 48, func(n int, i *dormouse.SessionRow) {
 			if i.AgentID = agents[n%3]; i.AgentID != "" {
 				i.AgentVersion, i.EnvironmentID = 1+n/3%2, "env_a"
 			}
@@ -48,7 +48,7 @@ func testSelecting(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("bounds on the time of creation select", fresh(func(t *testing.T, s store.Store) {
-		rows := made(t, s, 20, func(n int, i *dormouse.SessionRow) { i.Created = at(n / 4) })
+		rows := createRows(t, s, 20, func(n int, i *dormouse.SessionRow) { i.Created = at(n / 4) })
 		bounds := []time.Time{{}, at(-1), at(0), at(2).Add(-1), at(2), at(2).Add(1), at(4), at(5)}
 		for _, low := range bounds {
 			for _, high := range bounds {
@@ -69,7 +69,7 @@ func testSelecting(t *testing.T, fresh opener) {
 	}))
 
 	t.Run("a cursor goes on where its page ended whatever has happened to its session since", fresh(func(t *testing.T, s store.Store) {
-		made(t, s, 6, func(_ int, i *dormouse.SessionRow) { i.Created = at(0) })
+		createRows(t, s, 6, func(_ int, i *dormouse.SessionRow) { i.Created = at(0) })
 		w := create(t, s, sessionID(50), func(b *store.Batch) { b.Rows.Session.Created, b.Rows.Session.AgentID = at(0), "agent_a" })
 		w.add(t, func(b *store.Batch) {
 			b.Rows.Session.Archived, b.Rows.Session.Status = at(9), dormouse.StatusTerminated
@@ -99,9 +99,9 @@ func testSelecting(t *testing.T, fresh opener) {
 	}))
 }
 
-// made creates sessions whose ids have nothing to do with when they were made,
+// createRows creates sessions whose ids have nothing to do with when they were made,
 // and as many of another tenant.
-func made(t *testing.T, s store.Store, n int, change func(n int, i *dormouse.SessionRow)) []dormouse.SessionRow {
+func createRows(t *testing.T, s store.Store, n int, change func(n int, i *dormouse.SessionRow)) []dormouse.SessionRow {
 	t.Helper()
 	var rows []dormouse.SessionRow
 	for k := range n {

@@ -136,7 +136,7 @@ func Compare(ctx context.Context, s store.Store, id dormouse.SessionID, want dor
 	return wrong, err
 }
 
-// named reports whether the store knows of every blob that points name, so that
+// named reports whether the store knows of every blob that snapshots name, so that
 // none is collected. What it names beside them only stays longer.
 func named(ctx context.Context, s store.Store, names []dormouse.SnapshotBlobs) (bool, error) {
 	wanted := make(map[dormouse.Digest]bool)

@@ -10,7 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
-// A blob that a point of the log names and no row does would be collected.
+// A blob that a snapshot in the log names and no row does would be collected.
 func TestNamesThatRowsLackAreADifference(t *testing.T) {
 	p := &transfertest.Past{T: t, Deployment: transfertest.Open(t, t.TempDir())}
 	p.Create(transfertest.Fresh)

@@ -174,14 +174,14 @@ func changes(ctx context.Context, w *World) (string, error) {
 	})
 	defer func() { _ = halt() }()
 	c, to := w.captured(from, limits)
-	rounds, torn := 0, 0
+	rounds, changed := 0, 0
 	for began := time.Now(); time.Since(began) < passes; rounds++ {
 		settled, err := w.pass(ctx, c, anything)
 		if err != nil {
 			return "", err
 		}
 		if !settled {
-			torn++
+			changed++
 		}
 	}
 	if err := halt(); err != nil {
@@ -199,7 +199,7 @@ func changes(ctx context.Context, w *World) (string, error) {
 	if err != nil || !bytes.Equal(got, want) {
 		return "", errors.Join(err, errors.New("it is not what it was in the end"))
 	}
-	return fmt.Sprintf("%d of %d passes say that it changed, the last one has it whole", torn, rounds), w.inspect(to, limits)
+	return fmt.Sprintf("%d of %d passes say that it changed, the last one has it whole", changed, rounds), w.inspect(to, limits)
 }
 
 // exchanged has names mean something else at every look.
@@ -376,12 +376,12 @@ func manyFiles(ctx context.Context, w *World) (string, error) {
 		return "", errors.Join(err, fmt.Errorf("settled is %t", settled))
 	}
 	seen := took("captured")
-	kept, err := s.Put(ctx, g)
+	put, err := s.Put(ctx, g)
 	if err != nil {
 		return "", err
 	}
-	if kept.Entries != files+files/perDir {
-		return "", fmt.Errorf("%d entries were kept", kept.Entries)
+	if put.Entries != files+files/perDir {
+		return "", fmt.Errorf("%d entries were kept", put.Entries)
 	}
 	seen += ", " + took("kept")
 	fresh, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(w.Target, "fresh"), Blobs: w.Blobs, Limits: l})
@@ -390,7 +390,7 @@ func manyFiles(ctx context.Context, w *World) (string, error) {
 	}
 	defer func() { _ = fresh.Close() }()
 	began = time.Now()
-	dirs, err := fresh.Acquire(ctx, owner, 1, []dormouse.Layer{kept}, nil)
+	dirs, err := fresh.Acquire(ctx, owner, 1, []dormouse.Layer{put}, nil)
 	if err != nil {
 		return "", err
 	}

@@ -17,10 +17,10 @@ func refs() []Case {
 		return w.readRef(ctx, raw, dormouse.ErrInvalid)
 	})
 	key, other := snapshot.Key{1}, snapshot.Key{2}
-	ours := string(snapshot.Mint(key, "sesn_1", "snap_1").Bytes())
+	mine := string(snapshot.Mint(key, "sesn_1", "snap_1").Bytes())
 	forged := map[string]string{
-		"of another session":  strings.Replace(ours, "sesn_1", "sesn_2", 1),
-		"of another snapshot": strings.Replace(ours, "snap_1", "snap_2", 1),
+		"of another session":  strings.Replace(mine, "sesn_1", "sesn_2", 1),
+		"of another snapshot": strings.Replace(mine, "snap_1", "snap_2", 1),
 		"of another key":      string(snapshot.Mint(other, "sesn_1", "snap_1").Bytes()),
 		"of nobody":           snapshottest.Outer(snapshottest.Inner("")),
 	}

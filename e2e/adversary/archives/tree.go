@@ -84,7 +84,7 @@ func attributes(path string) ([]string, error) {
 // inspect looks whether what was restored is within limits and does nothing: no
 // device, nothing that speaks to the kernel, nothing of the canary.
 func (w *World) inspect(dir string, l layer.Limits) error {
-	entries, room := 0, int64(0)
+	entries, space := 0, int64(0)
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (w *World) inspect(dir string, l layer.Limits) error {
 		if err := unix.Lstat(path, &at); err != nil {
 			return err
 		}
-		room += at.Blocks * 512 // as stat counts
+		space += at.Blocks * 512 // as stat counts
 		switch kind := at.Mode & unix.S_IFMT; {
 		case kind == unix.S_IFCHR && at.Rdev != 0, kind == unix.S_IFBLK, kind == unix.S_IFSOCK:
 			return fmt.Errorf("%q is of mode %o", path, at.Mode)
@@ -103,8 +103,8 @@ func (w *World) inspect(dir string, l layer.Limits) error {
 		}
 		return nil
 	})
-	if most := l.Bytes + int64(entries)*16<<10; room > most {
-		err = errors.Join(err, fmt.Errorf("it takes %d bytes of the disk, and may %d", room, most))
+	if most := l.Bytes + int64(entries)*16<<10; space > most {
+		err = errors.Join(err, fmt.Errorf("it takes %d bytes of the disk, and may %d", space, most))
 	}
 	if entries > l.Entries+1 {
 		err = errors.Join(err, fmt.Errorf("there are %d entries", entries))

@@ -43,7 +43,7 @@ for secret in ["", "wrong", "x" * 100000, "\0"]:
     try:
         f = hear(play(secret)); print("BROKE" if f and f.get("kind") == "bind" else "turned away", f and f.get("kind"))
     except OSError as e: print("turned away", e)`))},
-		{"runner-garbage", "garbage, huge lengths and a flood at the runner's socket", told(python(frames+`
+		{"runner-garbage", "garbage, huge lengths and a flood at the runner's socket", refusing(python(frames+`
 import os
 for b in [b"", b"\0\0\0\0", b"\xff" * 64, b"\x7f\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n", os.urandom(100000), struct.pack(">I", 10) + b"[" * 10]:
     try:

@@ -71,14 +71,14 @@ func cpuLoop(ctx context.Context, w *World) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	told := fmt.Sprintf("%s; the machine slows its own programs %.1f times for loops that yield to everything", t, floor)
+	shown := fmt.Sprintf("%s; the machine slows its own programs %.1f times for loops that yield to everything", t, floor)
 	switch {
 	case t.busy.p99() > 2*max(t.quiet().p99(), tooSmall):
-		return "", fmt.Errorf("a neighbour is slowed down: %s", told)
+		return "", fmt.Errorf("a neighbour is slowed down: %s", shown)
 	case !t.certain():
-		return "", fmt.Errorf("the machine does too much else to tell: %s", told)
+		return "", fmt.Errorf("the machine does too much else to tell: %s", shown)
 	}
-	return told, nil
+	return shown, nil
 }
 
 // timing is how long a small command took. Beside nothing it is measured twice:

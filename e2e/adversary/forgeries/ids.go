@@ -13,7 +13,7 @@ import (
 )
 
 // made are ids that are none, or none of the session's.
-func made(h *house) map[string]any {
+func createdIDs(h *house) map[string]any {
 	own := string(h.me.shot.ID)
 	return map[string]any{
 		"up":               "../" + own,
@@ -41,10 +41,10 @@ func made(h *house) map[string]any {
 // ids are cases of what is named over HTTP.
 func ids() []Case {
 	var cases []Case
-	names := slices.Sorted(maps.Keys(made(&house{me: new(person), other: &person{Session: new(rig.Session)}, Client: nil})))
+	names := slices.Sorted(maps.Keys(createdIDs(&house{me: new(person), other: &person{Session: new(rig.Session)}, Client: nil})))
 	for _, name := range names {
 		cases = append(cases, Case{"id-" + name, "an id over HTTP that names none of the session's snapshots", func(ctx context.Context, w *World) (string, error) {
-			return w.Strict.byID(ctx, made(w.Strict)[name])
+			return w.Strict.byID(ctx, createdIDs(w.Strict)[name])
 		}})
 	}
 	return append(cases, Case{"id-more-fields", "a request with a member nobody knows", func(ctx context.Context, w *World) (string, error) {

@@ -17,13 +17,13 @@ var tools = []string{"workspace_restore", "workspace_branch", "workspace_delete_
 
 // forged are refs that somebody made of a good one.
 func forged(h *house) map[string]string {
-	ours, others := string(h.me.shot.Ref), string(h.other.shot.Ref)
+	mine, others := string(h.me.shot.Ref), string(h.other.shot.Ref)
 	swap := func(ref, old, with string) string { return strings.Replace(ref, old, with, 1) }
 	return map[string]string{
 		"others-snapshot-as-ours":   swap(others, string(h.other.ID), string(h.me.ID)),
-		"ours-as-others":            swap(ours, string(h.me.ID), string(h.other.ID)),
-		"another-snapshot":          swap(ours, string(h.me.shot.ID), string(h.other.shot.ID)),
-		"one-that-nobody-has":       swap(ours, string(h.me.shot.ID), "snap_00000000000000000000000000"),
+		"ours-as-others":            swap(mine, string(h.me.ID), string(h.other.ID)),
+		"another-snapshot":          swap(mine, string(h.me.shot.ID), string(h.other.shot.ID)),
+		"one-that-nobody-has":       swap(mine, string(h.me.shot.ID), "snap_00000000000000000000000000"),
 		"with-a-word-for-the-guard": swap(others, `"ref":{`, `"ref":{"allowCrossSession":true,`),
 	}
 }

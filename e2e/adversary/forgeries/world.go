@@ -110,11 +110,11 @@ func (p *person) take(ctx context.Context) (s shot, err error) {
 // run runs a command and returns what it printed.
 func (p *person) run(ctx context.Context, command string) (string, error) {
 	p.asked++
-	told, err := p.Ask(ctx, rig.Asked{ClientID: fmt.Sprint("exec", p.asked), Command: command})
-	if err == nil && (!told.Ran() || told.Exit != 0) {
-		err = fmt.Errorf("%q of %s came to %+v", command, p.name, told)
+	result, err := p.Ask(ctx, rig.Asked{ClientID: fmt.Sprint("exec", p.asked), Command: command})
+	if err == nil && (!result.Ran() || result.Exit != 0) {
+		err = fmt.Errorf("%q of %s came to %+v", command, p.name, result)
 	}
-	return told.Output, err
+	return result.Output, err
 }
 
 // use has the agent call a tool, and returns what it was told, and whether that was

@@ -219,12 +219,12 @@ func (r Runner) Knock(n int, long time.Duration) (sent int, err error) {
 // so long.
 func (r Runner) Leave(n int, long time.Duration) (sent int, err error) {
 	return often(n, long, func(i int) error {
-		c, err := net.DialTimeout("tcp", r.Proxy, talk)
+		c, err := net.DialTimeout("tcp", r.Proxy, handshakeTimeout)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = c.Close() }()
-		_ = c.SetDeadline(time.Now().Add(talk))
+		_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
 		const ports = 60_000
 		_, err = fmt.Fprintf(c, "CONNECT 169.254.169.254:%d HTTP/1.1\r\nHost: h%d\r\n\r\n", i%ports+1, i)
 		_, _ = c.Read(make([]byte, 1))

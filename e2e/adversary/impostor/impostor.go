@@ -22,7 +22,7 @@ type Runner struct {
 	Socket, Secret, State, Proxy string
 
 	known string // the secret itself, if it was read already
-	door  *crowd // nil unless it takes all places
+	door  *flood // nil unless it floods the server
 }
 
 // Find reads that from the command line of the first process. Without it, things
@@ -53,12 +53,12 @@ func (r Runner) Alone() (Runner, func()) {
 	if os.Rename(r.Secret, away) == nil {
 		return r, func() { _ = os.Rename(away, r.Secret) }
 	}
-	r.door = r.crowd()
+	r.door = r.flood()
 	return r, r.door.leave
 }
 
-// talk is how long the server may take over one step of a handshake.
-const talk = 5 * time.Second
+// handshakeTimeout is how long the server may take over one step of a handshake.
+const handshakeTimeout = 5 * time.Second
 
 // Conn is a connection that the server takes for its runner's.
 type Conn struct {
@@ -72,11 +72,11 @@ func (r Runner) dial() (net.Conn, error) {
 	if r.door != nil {
 		return r.door.call()
 	}
-	c, err := net.DialTimeout("unix", r.Socket, talk)
+	c, err := net.DialTimeout("unix", r.Socket, handshakeTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("reach the server: %w", err)
 	}
-	return c, c.SetDeadline(time.Now().Add(talk))
+	return c, c.SetDeadline(time.Now().Add(handshakeTimeout))
 }
 
 // secret reads what the runner proves itself with.
@@ -132,7 +132,7 @@ func (c *Conn) Say(f runner.Frame) error {
 
 // Raw sends bytes.
 func (c *Conn) Raw(b []byte) error {
-	if err := c.SetWriteDeadline(time.Now().Add(talk)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return err
 	}
 	_, err := c.Write(b)
@@ -141,7 +141,7 @@ func (c *Conn) Raw(b []byte) error {
 
 // Hear reads a frame.
 func (c *Conn) Hear() (runner.Frame, error) {
-	if err := c.SetReadDeadline(time.Now().Add(talk)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return runner.Frame{}, err
 	}
 	return runner.ReadFrame(c, runner.FromServer())

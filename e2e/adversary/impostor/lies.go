@@ -71,7 +71,7 @@ func Lies() []string { return slices.Sorted(maps.Keys(lies())) }
 // Lie takes the runner's place again and again for so long, and answers everything in
 // one way. It returns how much was asked.
 func (r Runner) Lie(how string, long time.Duration) (asked int, err error) {
-	tell, ok := lies()[how]
+	write, ok := lies()[how]
 	if !ok {
 		return 0, fmt.Errorf("there is no lie %q", how)
 	}
@@ -87,7 +87,7 @@ func (r Runner) Lie(how string, long time.Duration) (asked int, err error) {
 		bound++
 		for time.Now().Before(until) {
 			f, err := c.Hear()
-			if err != nil || f.Kind != runner.KindHeartbeat && f.Kind != runner.KindDetach && f.Kind != runner.KindForget && tell(r, c, f) != nil {
+			if err != nil || f.Kind != runner.KindHeartbeat && f.Kind != runner.KindDetach && f.Kind != runner.KindForget && write(r, c, f) != nil {
 				break
 			}
 			if f.Kind != runner.KindHeartbeat {

@@ -29,10 +29,10 @@ func newCanary(name string) canary {
 // page is a text in which the canary is wherever one looks.
 func (c canary) page() []byte { return bytes.Repeat([]byte(c.text+"\n"), 128) }
 
-// encoding is a way to spell a text.
+// encoding is a way to encode a text.
 type encoding struct {
-	name  string
-	spell func(s string) []string
+	name   string
+	encode func(s string) []string
 }
 
 // encodings are eight ways in which a canary is looked for. What three or five bytes
@@ -79,11 +79,11 @@ func encodings() []encoding {
 	}
 }
 
-// aligned spells s, in times out of groups of in bytes, after each number of bytes
+// aligned encodes s, in times out of groups of in bytes, after each number of bytes
 // that it may follow, without what the neighbours have a share in.
-func aligned(s string, in, out int, spell func([]byte) string) (all []string) {
+func aligned(s string, in, out int, encode func([]byte) string) (all []string) {
 	for before := range in {
-		whole := spell([]byte(strings.Repeat("\x00", before) + s))
+		whole := encode([]byte(strings.Repeat("\x00", before) + s))
 		from := 0
 		if before > 0 {
 			from = out
@@ -93,12 +93,12 @@ func aligned(s string, in, out int, spell func([]byte) string) (all []string) {
 	return all
 }
 
-// needles are what a canary is known by, and how each is spelled.
+// needles are what a canary is known by, and their encodings.
 func (c canary) needles() map[string]string {
 	found := make(map[string]string)
 	for _, half := range []string{c.text[:len(c.text)/2], c.text[len(c.text)/2:]} {
 		for _, e := range encodings() {
-			for _, n := range e.spell(half) {
+			for _, n := range e.encode(half) {
 				found[n] = e.name
 			}
 		}
@@ -120,7 +120,7 @@ func newFinder(all ...canary) *finder {
 	return f
 }
 
-// in says which canaries are in b, and how they are spelled there.
+// in says which canaries are in b, and in which encoding.
 func (f *finder) in(b []byte) (found []string) {
 	if f == nil {
 		return nil

@@ -58,8 +58,8 @@ func plain(b []byte, depth int) [][]byte {
 // mostWords is how long a text about something may be that a sandbox had a say in.
 const mostWords = 4096
 
-// told are the names under which errors are told.
-var told = []string{"error", "message", "detail", "reason", "lost", "why"}
+// errorNames are the names of fields that describe errors.
+var errorNames = []string{"error", "message", "detail", "reason", "lost", "why"}
 
 // taken looks in an answer or an event for texts of a sandbox that were made part of
 // what the server says, and were neither cut nor escaped.
@@ -81,7 +81,7 @@ func taken(b []byte) (found []string) {
 			}
 		case string:
 			switch {
-			case !slices.Contains(told, name):
+			case !slices.Contains(errorNames, name):
 			case len(v) > mostWords:
 				found = append(found, fmt.Sprintf("%q of %d bytes", name, len(v)))
 			case strings.ContainsFunc(v, func(r rune) bool { return r == '\x1b' || r == 0 || r == '\r' }):

@@ -2,7 +2,7 @@
 // sandboxes, while processes inside write and people ask for things; kills the
 // server and sandboxes meanwhile; and compares what is left with what was
 // promised: every byte, every process unless the log says that it was lost, and
-// nothing that nobody has.
+// no resource without an owner.
 package hibernation
 
 import (
@@ -31,32 +31,32 @@ type Config struct {
 	Sessions int
 	// Awake is how many of them are awake at once.
 	Awake int
-	// For is how long they are sent to sleep and struck.
+	// For is how long they are hibernated and struck.
 	For     time.Duration
 	Verbose bool
 	Out     io.Writer
 }
 
-// What naps count beside the zeroes of the oracle.
+// What a hibernation test counts beside the zeroes of the oracle.
 const (
-	// Torn is a byte that is not what was written there.
-	Torn = "torn"
+	// Corrupt is a byte that is not what was written there.
+	Corrupt = "corrupt"
 	// Silent is a process that is gone, and the log does not say that it was lost.
 	Silent = "silent"
 )
 
-// zeroes are all that is counted, in the order it is told.
+// zeroes are all that is counted, in the order it is printed.
 func zeroes() []string {
-	return []string{oracle.Lost, oracle.Double, Torn, Silent, oracle.Late, oracle.Stuck, oracle.Diverged, oracle.Gaps, oracle.LostWork}
+	return []string{oracle.Lost, oracle.Double, Corrupt, Silent, oracle.Late, oracle.Stuck, oracle.Diverged, oracle.Gaps, oracle.LostWork}
 }
 
 // Summary is what it came to.
 type Summary struct {
 	Config
-	// Hibernated and Woken count how often a sandbox was put to sleep and started
-	// again, Kept and Told how often with all that ran in it, and how often the log
+	// Hibernated and Woken count how often a sandbox was hibernated and started
+	// again, Restored and Reported how often with all that ran in it, and how often the log
 	// says that this was lost.
-	Hibernated, Woken, Kept, Told int
+	Hibernated, Woken, Restored, Reported int
 	// Kills counts servers, Struck sandboxes that were killed.
 	Kills, Struck int
 	// Records, Commands and Prompts are what was written, asked for and sent.
@@ -70,8 +70,8 @@ type Summary struct {
 func (s Summary) OK() bool { return s.Findings.OK() && s.Leaks.None() }
 
 func (s Summary) String() string {
-	text := fmt.Sprintf("naps: seed=%d sessions=%d minutes=%.3g hibernated=%d woken=%d kept=%d told=%d kills=%d struck=%d records=%d commands=%d prompts=%d",
-		s.Seed, s.Sessions, s.For.Minutes(), s.Hibernated, s.Woken, s.Kept, s.Told, s.Kills, s.Struck, s.Records, s.Commands, s.Prompts)
+	text := fmt.Sprintf("naps: seed=%d sessions=%d minutes=%.3g hibernated=%d woken=%d restored=%d reported=%d kills=%d struck=%d records=%d commands=%d prompts=%d",
+		s.Seed, s.Sessions, s.For.Minutes(), s.Hibernated, s.Woken, s.Restored, s.Reported, s.Kills, s.Struck, s.Records, s.Commands, s.Prompts)
 	words := []string{text}
 	for _, zero := range zeroes() {
 		words = append(words, fmt.Sprintf("%s=%d", zero, len(s.Findings[zero])))
@@ -93,8 +93,8 @@ func (s Summary) Wrong() string {
 	return b.String()
 }
 
-// naps are one of them.
-type naps struct {
+// trial is one hibernation test.
+type trial struct {
 	Config
 	dir      string
 	keeper   *rig.Keeper
@@ -119,7 +119,7 @@ var limits = []string{
 
 // Run lets sessions sleep and wake, strikes, and judges what is left.
 func Run(ctx context.Context, c Config) (Summary, error) {
-	n := &naps{
+	n := &trial{
 		Config: c, sum: &Summary{Config: c, Findings: make(oracle.Findings)}, begun: time.Now(), rand: rand.New(rand.NewPCG(c.Seed, 3)),
 		slots: make(chan struct{}, c.Awake), moving: make(chan string),
 	}
@@ -149,7 +149,7 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 }
 
 // serve does it all, and ends with no server.
-func (n *naps) serve(ctx context.Context) error {
+func (n *trial) serve(ctx context.Context) error {
 	defer n.fleet.Close()
 	if err := n.work(ctx); err != nil {
 		return err
@@ -164,8 +164,8 @@ func (n *naps) serve(ctx context.Context) error {
 	return n.leave(ctx)
 }
 
-// work keeps sessions falling asleep and being woken until the time is over.
-func (n *naps) work(ctx context.Context) error {
+// work keeps sessions hibernating and waking until the time is over.
+func (n *trial) work(ctx context.Context) error {
 	over, done := context.WithTimeout(ctx, n.For)
 	defer done()
 	var running sync.WaitGroup
@@ -182,8 +182,8 @@ func (n *naps) work(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// progress tells now and then how far it is.
-func (n *naps) progress(ctx context.Context) {
+// progress prints now and then how far it is.
+func (n *trial) progress(ctx context.Context) {
 	const often = 15 * time.Second
 	for sleep.For(ctx, often) == nil {
 		n.mu.Lock()
@@ -197,7 +197,7 @@ func (n *naps) progress(ctx context.Context) {
 	}
 }
 
-func (n *naps) add(zero, format string, args ...any) {
+func (n *trial) add(zero, format string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sum.Findings.Add(zero, format, args...)
@@ -207,14 +207,14 @@ func (n *naps) add(zero, format string, args ...any) {
 }
 
 // count changes a number of the summary.
-func (n *naps) count(f func(*Summary)) {
+func (n *trial) count(f func(*Summary)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f(n.sum)
 }
 
 // merge adds what was found of a session.
-func (n *naps) merge(s *sleeper, found oracle.Findings) {
+func (n *trial) merge(s *sleeper, found oracle.Findings) {
 	for zero, texts := range found {
 		for _, text := range texts {
 			n.add(zero, "%s %s: %s", s.Name, s.ID, text)

@@ -25,7 +25,7 @@ func TestNaps(t *testing.T) {
 	if !s.OK() {
 		t.Errorf("kept in %s:\n%s", s.Dir, s.Wrong())
 	}
-	if s.Hibernated == 0 || s.Kept == 0 || s.Kills == 0 || s.Records == 0 {
+	if s.Hibernated == 0 || s.Restored == 0 || s.Kills == 0 || s.Records == 0 {
 		t.Errorf("hardly anything happened: %s", s)
 	}
 }

@@ -29,14 +29,14 @@ func (e evidence) judge() oracle.Findings {
 		case l.Size > len(e.Records):
 			f.Add(oracle.Lost, "somebody saw %d bytes of records, and there are %d", l.Size, len(e.Records))
 		case sum(e.Records[:l.Size]) != l.Sum:
-			f.Add(Torn, "the first %d bytes of the records are not those that somebody saw", l.Size)
+			f.Add(Corrupt, "the first %d bytes of the records are not those that somebody saw", l.Size)
 		}
 		from, to := b.of[l.Writer.Exec], b.of[l.Exec]
-		told := b.lostBetween(from, to)
+		reported := b.lostBetween(from, to)
 		switch {
-		case !l.Alive && !told:
+		case !l.Alive && !reported:
 			f.Add(Silent, "%s was started in sandbox %d and is gone in sandbox %d, and the log does not say that it was lost", l.Writer.Name, from, to)
-		case l.Alive && told:
+		case l.Alive && reported:
 			f.Add(oracle.Diverged, "the log says that processes of sandbox %d were lost, and %s goes on in sandbox %d", from, l.Writer.Name, to)
 		case l.Alive && written[l.Writer.Name] == 0:
 			f.Add(oracle.Lost, "somebody saw %s write, and none of its records is there", l.Writer.Name)
@@ -52,7 +52,7 @@ func (e evidence) judgeRecords(written map[string]int, f oracle.Findings) {
 		name, n, err := parse(line)
 		switch last := written[name]; {
 		case err != nil:
-			f.Add(Torn, "at byte %d of the records is %.60q: %v", at, line, err)
+			f.Add(Corrupt, "at byte %d of the records is %.60q: %v", at, line, err)
 		case n <= last:
 			f.Add(oracle.Double, "record %d of %s comes again after record %d", n, name, last)
 		case n > last+1:
@@ -72,7 +72,7 @@ type boxes struct {
 	// lost are the generations whose processes were lost, as the log says.
 	lost map[uint64]bool
 	// Counts of what the log says.
-	hibernated, woken, kept, told int
+	hibernated, woken, restored, reported int
 }
 
 func readBoxes(log []dormouse.Event) boxes {
@@ -91,7 +91,7 @@ func readBoxes(log []dormouse.Event) boxes {
 				b.lost[fact.Generation-1] = b.lost[fact.Generation-1] || lost
 			}
 			if fact.Processes == dormouse.ProcessesKept {
-				b.kept++
+				b.restored++
 			}
 		case dormouse.SandboxStopped:
 			b.hibernated++
@@ -102,7 +102,7 @@ func readBoxes(log []dormouse.Event) boxes {
 			continue
 		}
 		if lost {
-			b.told++
+			b.reported++
 		}
 	}
 	return b

@@ -17,7 +17,7 @@ import (
 // sleeper is a client whose session sleeps most of the time.
 type sleeper struct {
 	*play.Play
-	naps    *naps
+	trial   *trial
 	client  *rig.Client
 	n       int
 	rand    *rand.Rand
@@ -30,9 +30,9 @@ type sleeper struct {
 // slack is how far the clock of a sandbox may be off the server's.
 const slack = 300 * time.Millisecond
 
-func newSleeper(n *naps, i int) *sleeper {
+func newSleeper(n *trial, i int) *sleeper {
 	return &sleeper{
-		naps: n, n: i, rand: rand.New(rand.NewPCG(n.Seed, uint64(1000+i))), client: n.fleet.Client(),
+		trial: n, n: i, rand: rand.New(rand.NewPCG(n.Seed, uint64(1000+i))), client: n.fleet.Client(),
 		Play: &play.Play{Keeper: n.keeper, Fleet: n.fleet, Witness: n.witness, Models: n.models, Name: fmt.Sprintf("n%d", i), Slack: slack},
 	}
 }
@@ -62,7 +62,7 @@ func (s *sleeper) work(ctx, over context.Context) error {
 				}
 				err := s.bout(ctx)
 				if err == nil {
-					s.naps.bouts.Add(1)
+					s.trial.bouts.Add(1)
 				}
 				return err
 			})
@@ -73,7 +73,7 @@ func (s *sleeper) work(ctx, over context.Context) error {
 		case err != nil && s.Session == nil:
 			return fmt.Errorf("%s: %w", s.Name, err)
 		case err != nil:
-			s.naps.add(oracle.Stuck, "%s %s: %v", s.Name, s.ID, err)
+			s.trial.add(oracle.Stuck, "%s %s: %v", s.Name, s.ID, err)
 			return nil
 		}
 	}
@@ -83,11 +83,11 @@ func (s *sleeper) work(ctx, over context.Context) error {
 // inTurn does one thing in a slot, unless the time is over before there is one.
 func (s *sleeper) inTurn(over context.Context, do func() error) error {
 	select {
-	case s.naps.slots <- struct{}{}:
+	case s.trial.slots <- struct{}{}:
 	case <-over.Done():
 		return nil
 	}
-	defer func() { <-s.naps.slots }()
+	defer func() { <-s.trial.slots }()
 	if over.Err() != nil { // both were so
 		return nil
 	}
@@ -118,9 +118,9 @@ func (s *sleeper) prompt(ctx context.Context) error {
 	return s.Prompt(ctx, fmt.Sprintf("p%d", s.asked), s.script())
 }
 
-// bout wakes the session in some way, does a few things, and puts it to bed.
+// bout wakes the session in some way, does a few things, and hibernates it.
 func (s *sleeper) bout(ctx context.Context) error {
-	s.naps.moves("wake")
+	s.trial.moves("wake")
 	var err error
 	switch s.rand.IntN(5) {
 	case 0:
@@ -146,7 +146,7 @@ func (s *sleeper) bout(ctx context.Context) error {
 		err = s.act(ctx)
 	}
 	if err == nil {
-		err = s.bed(ctx, s.rand.IntN(3) == 0)
+		err = s.hibernate(ctx, s.rand.IntN(3) == 0)
 	}
 	return err
 }
@@ -182,17 +182,16 @@ func (s *sleeper) ask(ctx context.Context) error {
 // killRunner has a command kill the first process of its sandbox, and with it
 // everything else.
 func (s *sleeper) killRunner(ctx context.Context) error {
-	s.naps.count(func(sum *Summary) { sum.Struck++ })
+	s.trial.count(func(sum *Summary) { sum.Struck++ })
 	a := s.Asked("0")
 	a.Command = "kill -9 1; sleep 10; " + a.Command
 	_, err := s.Ask(ctx, a)
 	return err
 }
 
-// bed puts the session to bed. If it is disturbed while it falls asleep, it wakes
-// for that, and is put to bed again.
-func (s *sleeper) bed(ctx context.Context, disturb bool) error {
-	s.naps.moves("hibernate")
+// hibernate hibernates the session. If something wakes it meanwhile, it is hibernated again.
+func (s *sleeper) hibernate(ctx context.Context, disturb bool) error {
+	s.trial.moves("hibernate")
 	if !disturb {
 		return s.Asleep(ctx)
 	}
@@ -212,18 +211,18 @@ func (s *sleeper) bed(ctx context.Context, disturb bool) error {
 	if err := act(ctx); err != nil {
 		return err
 	}
-	return s.bed(ctx, false)
+	return s.hibernate(ctx, false)
 }
 
-// mustRun has a command run to its end. One of which nobody knows whether it ran
-// is asked for once more, under another id.
+// mustRun runs a command to its end. If it is unknown whether the command ran, it is sent
+// once more under another id.
 func (s *sleeper) mustRun(ctx context.Context, command string) (rig.Exec, error) {
 	const tries = 20
 	for range tries {
 		a := s.Asked("0")
-		told, err := s.Ask(ctx, rig.Asked{ClientID: a.ClientID, Command: command})
-		if err != nil || told.Ran() {
-			return told, err
+		result, err := s.Ask(ctx, rig.Asked{ClientID: a.ClientID, Command: command})
+		if err != nil || result.Ran() {
+			return result, err
 		}
 	}
 	return rig.Exec{}, errors.New("no command was run to its end")

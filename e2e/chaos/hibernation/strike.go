@@ -13,7 +13,7 @@ import (
 )
 
 // moves says that a sandbox is about to hibernate, or to wake. Nobody may care.
-func (n *naps) moves(what string) {
+func (n *trial) moves(what string) {
 	select {
 	case n.moving <- what:
 	default:
@@ -21,7 +21,7 @@ func (n *naps) moves(what string) {
 }
 
 // strikes kills servers and sandboxes at instants that follow from the seed.
-func (n *naps) strikes(ctx context.Context) {
+func (n *trial) strikes(ctx context.Context) {
 	for sleep.For(ctx, time.Duration(1500+n.rand.IntN(6000))*time.Millisecond) == nil {
 		n.strike(ctx, n.rand.IntN(20), time.Duration(n.rand.IntN(300))*time.Millisecond)
 	}
@@ -31,7 +31,7 @@ func (n *naps) strikes(ctx context.Context) {
 	}
 }
 
-func (n *naps) strike(ctx context.Context, how int, wait time.Duration) {
+func (n *trial) strike(ctx context.Context, how int, wait time.Duration) {
 	switch {
 	case how < 3:
 		n.await(ctx, "hibernate", wait)
@@ -58,7 +58,7 @@ func (n *naps) strike(ctx context.Context, how int, wait time.Duration) {
 }
 
 // await waits until a sandbox is about to move, and a moment longer.
-func (n *naps) await(ctx context.Context, what string, moment time.Duration) {
+func (n *trial) await(ctx context.Context, what string, moment time.Duration) {
 	const most = 3 * time.Second
 	enough := time.After(most)
 	for {
@@ -77,7 +77,7 @@ func (n *naps) await(ctx context.Context, what string, moment time.Duration) {
 }
 
 // kill is kill -9 for the server, which is started again at once.
-func (n *naps) kill(ctx context.Context) {
+func (n *trial) kill(ctx context.Context) {
 	l, err := n.keeper.Live(ctx)
 	if err != nil {
 		return
@@ -90,7 +90,7 @@ func (n *naps) kill(ctx context.Context) {
 }
 
 // hit is kill -9 for a part of one sandbox.
-func (n *naps) hit(p rig.Part) {
+func (n *trial) hit(p rig.Part) {
 	if n.keeper.KillKernel(p, n.rand.IntN) {
 		n.count(func(s *Summary) { s.Struck++ })
 	}
@@ -98,7 +98,7 @@ func (n *naps) hit(p rig.Part) {
 
 // watchLoops looks whether the files of a session are ever mounted twice: two
 // file systems that write to one volume.
-func (n *naps) watchLoops(ctx context.Context) {
+func (n *trial) watchLoops(ctx context.Context) {
 	for sleep.For(ctx, 20*time.Millisecond) == nil {
 		loops := n.keeper.Loops()
 		slices.Sort(loops)

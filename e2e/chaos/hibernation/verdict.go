@@ -16,7 +16,7 @@ import (
 
 // judge wakes every session, some at a time, and holds what is in it against what
 // was promised. It leaves all of them asleep.
-func (n *naps) judge(ctx context.Context) {
+func (n *trial) judge(ctx context.Context) {
 	fmt.Fprintf(n.Out, "naps: looking at %d sessions\n", len(n.sleepers))
 	var looking sync.WaitGroup
 	for _, s := range n.sleepers {
@@ -45,11 +45,11 @@ func (s *sleeper) verdict(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	records, err := s.copy(ctx)
+	records, err := s.copyOut(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.bed(ctx, false); err != nil {
+	if err := s.hibernate(ctx, false); err != nil {
 		return err
 	}
 	if _, err := s.Idle(ctx); err != nil {
@@ -59,20 +59,20 @@ func (s *sleeper) verdict(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.naps.merge(s, found)
-	s.naps.merge(s, evidence{Records: records, Writers: s.writers, Looks: s.looks, Log: log}.judge())
+	s.trial.merge(s, found)
+	s.trial.merge(s, evidence{Records: records, Writers: s.writers, Looks: s.looks, Log: log}.judge())
 	b := readBoxes(log)
-	s.naps.count(func(sum *Summary) {
-		sum.Hibernated, sum.Woken, sum.Kept, sum.Told = sum.Hibernated+b.hibernated, sum.Woken+b.woken, sum.Kept+b.kept, sum.Told+b.told
+	s.trial.count(func(sum *Summary) {
+		sum.Hibernated, sum.Woken, sum.Restored, sum.Reported = sum.Hibernated+b.hibernated, sum.Woken+b.woken, sum.Restored+b.restored, sum.Reported+b.reported
 		sum.Records += strings.Count(string(records), "\n")
 		sum.Commands, sum.Prompts = sum.Commands+len(s.Session.Asked()), sum.Prompts+len(s.Acks())
 	})
 	return nil
 }
 
-// copy takes the workspace out of the sandbox: the records are returned, and what
+// copyOut takes the workspace out of the sandbox: the records are returned, and what
 // commands left is put where the witness finds it.
-func (s *sleeper) copy(ctx context.Context) ([]byte, error) {
+func (s *sleeper) copyOut(ctx context.Context) ([]byte, error) {
 	var text string
 	if err := s.Get(ctx, s.Path("/files?path=."), &text); err != nil {
 		return nil, fmt.Errorf("copy the workspace: %w", err)
@@ -94,7 +94,7 @@ func (s *sleeper) copy(ctx context.Context) ([]byte, error) {
 		case "records":
 			records = b
 		case filepath.Base(s.Witness.Lines()):
-			dir := filepath.Join(s.naps.dir, "copies", s.Name)
+			dir := filepath.Join(s.trial.dir, "copies", s.Name)
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return nil, err
 			}

@@ -74,12 +74,12 @@ echo $state $size $(head -c $size records | sha256sum)`
 // it may be is for the judge to say.
 func (s *sleeper) look(ctx context.Context) error {
 	if len(s.writers) > 0 {
-		told, err := s.mustRun(ctx, looking)
+		result, err := s.mustRun(ctx, looking)
 		if err != nil {
 			return err
 		}
-		l := look{Exec: told.ID, Writer: s.writers[len(s.writers)-1]}
-		if err := l.read(told.Output); err != nil {
+		l := look{Exec: result.ID, Writer: s.writers[len(s.writers)-1]}
+		if err := l.read(result.Output); err != nil {
 			return err
 		}
 		s.looks = append(s.looks, l)
@@ -89,11 +89,11 @@ func (s *sleeper) look(ctx context.Context) error {
 	}
 	s.starts++
 	w := writer{Name: fmt.Sprintf("w%d", s.starts)}
-	told, err := s.mustRun(ctx, w.start())
+	result, err := s.mustRun(ctx, w.start())
 	if err != nil {
 		return err
 	}
-	w.Exec = told.ID
+	w.Exec = result.ID
 	s.writers = append(s.writers, w)
 	return nil
 }
@@ -111,14 +111,14 @@ func (l *look) read(text string) (err error) {
 	return nil
 }
 
-// sum is how a look spells what it saw.
+// sum is the checksum of what a look saw.
 func sum(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])
 }
 
-// parse reads the name and the number of a record, which must be spelled as its
-// writer spells it.
+// parse reads the name and the number of a record, which must be exactly what its writer
+// writes.
 func parse(line []byte) (name string, n int, err error) {
 	words := bytes.Fields(line)
 	if len(words) < 3 {

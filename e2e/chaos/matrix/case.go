@@ -39,9 +39,9 @@ type Case struct {
 
 func (c Case) String() string {
 	if c.Name != "" {
-		return fmt.Sprintf("%s (%s %s, %s)", c.Name, c.Kind.Name, rig.Spell(c.Arms), c.Frozen)
+		return fmt.Sprintf("%s (%s %s, %s)", c.Name, c.Kind.Name, rig.FormatArms(c.Arms), c.Frozen)
 	}
-	return fmt.Sprintf("%s %s", c.Kind.Name, rig.Spell(c.Arms))
+	return fmt.Sprintf("%s %s", c.Kind.Name, rig.FormatArms(c.Arms))
 }
 
 // Outcome is what became of a case.
@@ -71,7 +71,7 @@ type stage struct {
 	keeper *rig.Keeper // of the server that dies
 	play   *play.Play
 	out    *Outcome
-	told   []dormouse.Event // the log when last looked at
+	events []dormouse.Event // the log when it was last read
 	counts []map[crash.Point]int
 }
 
@@ -95,7 +95,7 @@ func (m *Matrix) run(ctx context.Context, c Case, hits bool) (out Outcome, visit
 			out.Err = err
 		}
 	}
-	out.Tail = s.told[max(0, len(s.told)-25):]
+	out.Tail = s.events[max(0, len(s.events)-25):]
 	if out.OK() && !m.Keep {
 		_ = os.RemoveAll(s.dir)
 	}
@@ -183,7 +183,7 @@ func (s *stage) perform(ctx context.Context) (err error) {
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if log, err := s.play.Events(look); err == nil {
-			s.told = log // for whoever wants to know what went wrong
+			s.events = log // for whoever wants to know what went wrong
 		}
 	}
 	return err
@@ -363,7 +363,7 @@ func (s *stage) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.told = log
+	s.events = log
 	s.out.Findings.Merge(found)
 	return nil
 }
@@ -383,9 +383,9 @@ func (s *stage) swept(ctx context.Context) error {
 	})
 }
 
-// kept looks whether all is there that files are made of and, where that is
-// collected, nothing else.
-func (s *stage) kept(ctx context.Context) error {
+// checkBlobs checks that all blobs that files need are there and, where they are
+// collected, no others.
+func (s *stage) checkBlobs(ctx context.Context) error {
 	if s.c.Kind.Collects {
 		if err := within(ctx, "collecting layers", s.play.Collected); err != nil {
 			return err
@@ -401,9 +401,9 @@ func (s *stage) kept(ctx context.Context) error {
 	return nil
 }
 
-// dozes reports whether an event is of a sandbox that falls asleep by itself: it stops,
+// fallsAsleep reports whether an event is of a sandbox that falls asleep by itself: it stops,
 // and then its workspace is sealed.
-func dozes(e dormouse.Event) bool {
+func fallsAsleep(e dormouse.Event) bool {
 	var p struct {
 		Reason string `json:"reason"`
 	}
@@ -444,26 +444,26 @@ func (s *stage) again(ctx context.Context) error {
 	if err := within(ctx, "after a restart", s.play.Settle); err != nil {
 		return err
 	}
-	if err := s.kept(ctx); err != nil {
+	if err := s.checkBlobs(ctx); err != nil {
 		return err
 	}
-	before := s.told
+	before := s.events
 	if err := s.judge(ctx); err != nil {
 		return err
 	}
-	for i, e := range s.told {
+	for i, e := range s.events {
 		switch {
 		case i < len(before):
 			if !cmp.Equal(e, before[i]) {
 				s.out.Findings.Add(oracle.Diverged, "event %d changed over a restart", e.Seq)
 			}
-		case s.c.Kind.Create["sleep_after"] != nil && dozes(e):
+		case s.c.Kind.Create["sleep_after"] != nil && fallsAsleep(e):
 		default:
 			s.out.Findings.Add(oracle.Diverged, "a restart of a session at rest added event %d %s", e.Seq, e.Type)
 		}
 	}
-	if len(s.told) < len(before) {
-		s.out.Findings.Add(oracle.Lost, "a restart lost %d events", len(before)-len(s.told))
+	if len(s.events) < len(before) {
+		s.out.Findings.Add(oracle.Lost, "a restart lost %d events", len(before)-len(s.events))
 	}
 	if err := s.swept(ctx); err != nil || s.c.Kind.Look == nil {
 		return err

@@ -45,7 +45,7 @@ func (m *Matrix) cases(ctx context.Context) (chosen, rest []Case, err error) {
 	}
 	all := slices.Concat(m.singles(looked), m.pairs(looked), m.exhausting(), m.others(looked))
 	all = slices.DeleteFunc(all, func(c Case) bool {
-		return m.Kind != "" && c.Kind.Name != m.Kind || m.Point != "" && !strings.HasPrefix(rig.Spell(c.Arms), m.Point)
+		return m.Kind != "" && c.Kind.Name != m.Kind || m.Point != "" && !strings.HasPrefix(rig.FormatArms(c.Arms), m.Point)
 	})
 	limit := m.Limit
 	if m.Sample > 0 {
@@ -93,7 +93,7 @@ func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !o.OK() {
-			m.tell(o)
+			m.report(o)
 			failed = fmt.Errorf("%s went wrong while it was only looked at", c)
 		}
 		for n, count := range visits {
@@ -108,7 +108,7 @@ func (m *Matrix) look(ctx context.Context) ([]seen, error) {
 		}
 	})
 	slices.SortFunc(all, func(a, b seen) int {
-		return cmp.Or(cmp.Compare(a.kind.Name, b.kind.Name), cmp.Compare(rig.Spell(a.first), rig.Spell(b.first)))
+		return cmp.Or(cmp.Compare(a.kind.Name, b.kind.Name), cmp.Compare(rig.FormatArms(a.first), rig.FormatArms(b.first)))
 	})
 	fmt.Fprintf(m.Out, "crash: looked at %d kinds of work in %s\n", len(plans), time.Since(begin).Round(time.Second))
 	if failed == nil {
@@ -145,7 +145,7 @@ func deathsBefore(k play.Kind) []rig.Arm {
 		return []rig.Arm{{Point: crash.ChildEnding, Visit: 1}, {Point: crash.ChildEnded, Visit: 1}}
 	case "delete", "tree-delete":
 		return []rig.Arm{{Point: crash.DeleteClearing, Visit: 1}, {Point: crash.DeleteCleared, Visit: 1}}
-	case "doze":
+	case "counter":
 		return []rig.Arm{
 			{Point: crash.SandboxFrozen, Visit: 1},
 			{Point: crash.SandboxPaused, Visit: 2},
@@ -153,7 +153,7 @@ func deathsBefore(k play.Kind) []rig.Arm {
 			{Point: crash.SandboxWaking, Visit: 1},
 			{Point: crash.SandboxStopped, Visit: 1},
 		}
-	case "doze-lost":
+	case "counter-lost":
 		return []rig.Arm{{Point: crash.SandboxWoken, Visit: 1}, {Point: crash.SandboxFrozen, Visit: 1}, {Point: crash.OpResult, Visit: 1}}
 	case "sleep", "hibernate":
 		return []rig.Arm{{Point: crash.SandboxStopping, Visit: 1}, {Point: crash.SandboxStopped, Visit: 1}}

@@ -193,7 +193,7 @@ func (m *Matrix) all(ctx context.Context, cases []Case, t *tally) {
 		defer t.mu.Unlock()
 		t.add(o)
 		if !o.OK() {
-			m.tell(o)
+			m.report(o)
 		}
 		if m.Verbose {
 			fmt.Fprintf(m.Out, "%-60s reached=%v ok=%v %s\n", c, o.Reached, o.OK(), o.Took.Round(time.Millisecond))
@@ -225,12 +225,12 @@ func (m *Matrix) each(ctx context.Context, cases []Case, f func(Case)) {
 	running.Wait()
 }
 
-// tell says everything about a case that failed.
-func (m *Matrix) tell(o Outcome) {
+// report prints everything about a case that failed.
+func (m *Matrix) report(o Outcome) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nFAILED %s\n", o.Case)
 	if len(o.Arms) > 0 {
-		fmt.Fprintf(&b, "  again with: -kind %s -point %s -visit %d -seed %d\n", o.Kind.Name, rig.Spell(o.Arms), o.Arms[0].Visit, m.Seed)
+		fmt.Fprintf(&b, "  again with: -kind %s -point %s -visit %d -seed %d\n", o.Kind.Name, rig.FormatArms(o.Arms), o.Arms[0].Visit, m.Seed)
 	}
 	fmt.Fprintf(&b, "  kept in %s\n", o.Dir)
 	if o.Err != nil {

@@ -23,7 +23,7 @@ type actor struct {
 	spawns int
 }
 
-func newActor(s *storm, n int) *actor {
+func newActor(s *chaos, n int) *actor {
 	a := &actor{
 		n: n, rand: rand.New(rand.NewPCG(s.Seed, uint64(100+n))),
 		Play: &play.Play{
@@ -76,7 +76,7 @@ func (a *actor) work(ctx, over context.Context, ready chan<- struct{}) error {
 		if err := a.chapter(ctx); err != nil {
 			return fmt.Errorf("%s: %w", a.Name, err)
 		}
-		// A session that a kill keeps hitting is not waited for in the storm.
+		// A session that a kill keeps hitting is not waited for in a chaos test.
 		rest, cancel := context.WithTimeout(ctx, 3*play.SettleWithin)
 		err := a.Rest(rest, a.decide())
 		cancel()
@@ -110,7 +110,7 @@ func (a *actor) chapter(ctx context.Context) error {
 	case 3:
 		return a.ask(ctx, rig.Use("task", map[string]any{"command": a.Marks(pause)}), rig.Say("it runs"))
 	case 4:
-		return a.ask(ctx, rig.Use("write", map[string]any{"file_path": a.File(), "content": "stormy"}), rig.Bash(a.Marks("0")), rig.Say("written"))
+		return a.ask(ctx, rig.Use("write", map[string]any{"file_path": a.File(), "content": "chaotic"}), rig.Bash(a.Marks("0")), rig.Say("written"))
 	case 5:
 		return a.ask(ctx, rig.Use("weather", map[string]any{"city": "Ulm"}), rig.Say("so it is"))
 	case 6:

@@ -20,7 +20,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// Config chooses what a storm does.
+// Config chooses what a chaos test does.
 type Config struct {
 	rig.Binary
 	// Store is the kind of store, Servers how many share it.
@@ -44,7 +44,7 @@ const dropAfter = 200 * time.Millisecond
 // and the time to notice and to take over.
 const longest = 5 * time.Second
 
-// Summary is what a storm came to.
+// Summary is the result of a chaos test.
 type Summary struct {
 	Config
 	Kills, Stops, Restarts, Cases int
@@ -77,8 +77,8 @@ func (s Summary) String() string {
 	return text + " " + oracle.Counts(counts)
 }
 
-// storm is one of them.
-type storm struct {
+// chaos is one chaos test.
+type chaos struct {
 	Config
 	dir     string
 	stores  *rig.Stores
@@ -98,7 +98,7 @@ type storm struct {
 
 // Run lets sessions work, strikes what they work with, and judges what is left.
 func Run(ctx context.Context, c Config) (Summary, error) {
-	s := &storm{Config: c, sum: &Summary{Config: c, Findings: make(oracle.Findings)}, rand: rand.New(rand.NewPCG(c.Seed, 2))}
+	s := &chaos{Config: c, sum: &Summary{Config: c, Findings: make(oracle.Findings)}, rand: rand.New(rand.NewPCG(c.Seed, 2))}
 	var err error
 	if s.dir, err = rig.TempDir("dormouse-storm-*"); err != nil {
 		return *s.sum, err
@@ -119,7 +119,7 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 	if c.Servers > 1 && !s.stores.Shared() {
 		return *s.sum, fmt.Errorf("%d servers cannot share a store of the kind %q", c.Servers, c.Store)
 	}
-	if err := s.rage(ctx); err != nil {
+	if err := s.runAndJudge(ctx); err != nil {
 		return *s.sum, err
 	}
 	if s.sum.OK() {
@@ -128,8 +128,8 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 	return *s.sum, nil
 }
 
-// rage serves, and judges what came of it.
-func (s *storm) rage(ctx context.Context) error {
+// runAndJudge runs the sessions, and judges the result.
+func (s *chaos) runAndJudge(ctx context.Context) error {
 	store, drop, err := s.stores.Make(ctx)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (s *storm) rage(ctx context.Context) error {
 }
 
 // work keeps the sessions at work until everything has been struck often enough.
-func (s *storm) work(ctx context.Context) error {
+func (s *chaos) work(ctx context.Context) error {
 	working, over := context.WithCancel(ctx)
 	defer over()
 	var running sync.WaitGroup
@@ -179,7 +179,7 @@ func (s *storm) work(ctx context.Context) error {
 		}
 	}
 	for range s.Runs {
-		if sleep.For(ctx, s.lull()) != nil {
+		if sleep.For(ctx, s.interval()) != nil {
 			break
 		}
 		s.strike(ctx)
@@ -193,14 +193,14 @@ func (s *storm) work(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s *storm) add(zero, format string, args ...any) {
+func (s *chaos) add(zero, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sum.Findings.Add(zero, format, args...)
 }
 
 // players are all who have a session to judge.
-func (s *storm) players() []*play.Play {
+func (s *chaos) players() []*play.Play {
 	var all []*play.Play
 	for _, a := range s.actors {
 		all = append(all, a.Play)
@@ -212,8 +212,8 @@ func (s *storm) players() []*play.Play {
 }
 
 // judge holds every session against its promises, and once more after a restart.
-func (s *storm) judge(ctx context.Context) error {
-	s.settle(ctx)
+func (s *chaos) judge(ctx context.Context) error {
+	s.rest(ctx)
 	for _, p := range s.players() {
 		s.sum.Cases += len(p.Acks())
 	}
@@ -242,9 +242,9 @@ func (s *storm) judge(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// settle gives every session the time it may take to rest, a new prompt, and
+// rest gives every session the time it may take to rest, a new prompt, and
 // its first judgement.
-func (s *storm) settle(ctx context.Context) {
+func (s *chaos) rest(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, p := range s.players() {
 		running.Go(func() {
@@ -274,7 +274,7 @@ func (s *storm) settle(ctx context.Context) {
 }
 
 // look judges one session.
-func (s *storm) look(ctx context.Context, p *play.Play) {
+func (s *chaos) look(ctx context.Context, p *play.Play) {
 	f, _, err := p.Judge(ctx)
 	if err != nil {
 		s.add(oracle.Stuck, "%s: %v", p.Name, err)

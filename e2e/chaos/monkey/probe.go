@@ -29,7 +29,7 @@ type turn struct{ sent, done time.Time }
 const perServer = 2
 
 // probe makes the probes and keeps them asking until over ends.
-func (s *storm) probe(ctx, over context.Context, running *sync.WaitGroup) error {
+func (s *chaos) probe(ctx, over context.Context, running *sync.WaitGroup) error {
 	for i := range s.Servers * perServer {
 		p := &probe{home: s.fleet.Keepers[i%s.Servers], Play: &play.Play{
 			Keeper: s.fleet.Keepers[0], Fleet: s.fleet, Witness: s.witness, Models: s.models, Name: fmt.Sprintf("probe%d", i), Slack: slack,
@@ -53,7 +53,7 @@ func (p *probe) ask(ctx, over context.Context) {
 	for n := 0; over.Err() == nil; n++ {
 		t := turn{sent: time.Now()}
 		if err := p.Prompt(ctx, fmt.Sprintf("p%d", n), p.Script(rig.Step{"text": "pong", "stream": false})); err != nil {
-			return // the storm is called off; what was accepted is judged
+			return // the test is aborted; what was accepted is judged
 		}
 		var err error
 		if seen, err = p.Follower.Next(ctx, seen, dormouse.SessionStatusIdle); err != nil {
@@ -78,7 +78,7 @@ func (p *probe) homesick(ctx context.Context) bool {
 // longestPause is the longest time between a fault and the end of the first turn
 // that a session of the struck server began after it. A session that is struck
 // again meanwhile is waited for from then on.
-func (s *storm) longestPause() (longest time.Duration, after string) {
+func (s *chaos) longestPause() (longest time.Duration, after string) {
 	for _, p := range s.probes {
 		for i, f := range s.faults {
 			if !f.hit[p.ID] {

@@ -19,8 +19,8 @@ type fault struct {
 	hit  map[dormouse.SessionID]bool
 }
 
-// lull is the time until the next strike.
-func (s *storm) lull() time.Duration {
+// interval is the time until the next strike.
+func (s *chaos) interval() time.Duration {
 	most := 700
 	if s.Servers > 1 {
 		most = 2500
@@ -29,7 +29,7 @@ func (s *storm) lull() time.Duration {
 }
 
 // strike does something to a server, or to two; to a sandbox; to the database.
-func (s *storm) strike(ctx context.Context) {
+func (s *chaos) strike(ctx context.Context) {
 	n := s.rand.IntN(20)
 	switch {
 	case n < 3:
@@ -52,7 +52,7 @@ func (s *storm) strike(ctx context.Context) {
 }
 
 // targets draws servers to strike, but never the last one that moves.
-func (s *storm) targets(n int) []int {
+func (s *chaos) targets(n int) []int {
 	all := s.rand.Perm(s.Servers)
 	if s.Servers == 1 {
 		return all
@@ -67,7 +67,7 @@ func (s *storm) targets(n int) []int {
 }
 
 // life is the process of a server, nil if there is none now.
-func (s *storm) life(i int) *rig.Life {
+func (s *chaos) life(i int) *rig.Life {
 	now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	l, _ := s.fleet.Keepers[i].Live(now) // none is an answer too
@@ -75,7 +75,7 @@ func (s *storm) life(i int) *rig.Life {
 }
 
 // hit kills a server in one of several ways, stops it, or freezes it.
-func (s *storm) hit(ctx context.Context, i, how int) {
+func (s *chaos) hit(ctx context.Context, i, how int) {
 	wait := time.Duration(s.rand.IntN(60)) * time.Millisecond // drawn in any case, so that a seed is a seed
 	frozen := time.Duration(s.rand.Float64() * 2.5 * float64(lease))
 	l, err := s.fleet.Keepers[i].Live(ctx)
@@ -115,14 +115,14 @@ func (s *storm) hit(ctx context.Context, i, how int) {
 	}
 }
 
-func (s *storm) kill(ctx context.Context, i int, l *rig.Life) {
+func (s *chaos) kill(ctx context.Context, i int, l *rig.Life) {
 	s.note(ctx, fmt.Sprintf("server-%d was killed", i), i)
 	s.meters.read(ctx, l)
 	l.Kill()
 	s.sum.Kills++
 }
 
-func (s *storm) killRunner() {
+func (s *chaos) killRunner() {
 	if pids := s.fleet.Keepers[0].Runners(); len(pids) > 0 {
 		_ = syscall.Kill(pids[s.rand.IntN(len(pids))], syscall.SIGKILL)
 		s.sum.Kills++
@@ -130,7 +130,7 @@ func (s *storm) killRunner() {
 }
 
 // restart has the database crash and come back.
-func (s *storm) restart(ctx context.Context) {
+func (s *chaos) restart(ctx context.Context) {
 	all := make([]int, s.Servers)
 	for i := range all {
 		all[i] = i
@@ -143,7 +143,7 @@ func (s *storm) restart(ctx context.Context) {
 }
 
 // note records what is about to be done to servers, and whose sessions they have.
-func (s *storm) note(ctx context.Context, what string, servers ...int) {
+func (s *chaos) note(ctx context.Context, what string, servers ...int) {
 	if s.Servers == 1 {
 		return
 	}
@@ -167,7 +167,7 @@ func (s *storm) note(ctx context.Context, what string, servers ...int) {
 }
 
 // heal waits until every server moves again.
-func (s *storm) heal(ctx context.Context) {
+func (s *chaos) heal(ctx context.Context) {
 	s.thawing.Wait()
 	for i, k := range s.fleet.Keepers {
 		if _, err := k.Live(ctx); err != nil {

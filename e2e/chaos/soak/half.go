@@ -118,7 +118,7 @@ func (h *half) serve(ctx context.Context, end time.Time) error {
 	}
 	slopes, missing := judge(h.name, h.points, h.Sessions, h.rounds, h.life)
 	for _, s := range slopes {
-		h.tell("%s", s)
+		h.report("%s", s)
 	}
 	h.count(func(s *Summary) { s.Slopes, s.Rounds = append(s.Slopes, slopes...), s.Rounds+h.rounds })
 	if len(missing) > 0 {
@@ -134,7 +134,7 @@ func (h *half) plan(left time.Duration) (load time.Duration) {
 	const shortest, longest, enough, rest = 5 * time.Second, 30 * time.Second, 24, 8 * time.Second
 	load = min(max(left/enough-rest, shortest), longest)
 	h.life = min(max(int(left/(load+rest))/3, 4), 8)
-	h.tell("%s: %d sessions are there, rounds with %s of load, %d of them in a server's life", h.name, h.Sessions, load.Round(time.Second), h.life)
+	h.report("%s: %d sessions are there, rounds with %s of load, %d of them in a server's life", h.name, h.Sessions, load.Round(time.Second), h.life)
 	return load
 }
 

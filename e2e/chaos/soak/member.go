@@ -178,12 +178,12 @@ func (m *member) look(ctx context.Context, s asker, what string) error {
 	if m.note == "" {
 		return nil
 	}
-	told, err := s.Run(ctx, "cat note")
+	reported, err := s.Run(ctx, "cat note")
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(told.Output) != m.note {
-		m.wrong(oracle.LostWork, "%s the file says %q, not %q", what, told.Output, m.note)
+	if strings.TrimSpace(reported.Output) != m.note {
+		m.wrong(oracle.LostWork, "%s the file says %q, not %q", what, reported.Output, m.note)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (h *half) rest(ctx context.Context) error {
 	}
 	h.count(func(s *Summary) { s.Leaks = s.Leaks.And(leaks) })
 	for _, leak := range leaks.All() {
-		h.tell("leak: %s", leak)
+		h.report("leak: %s", leak)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (h *half) busy(ctx context.Context) (busy []string, err error) {
 
 // sample measures everything once, and tells how far it is.
 func (h *half) sample(ctx context.Context) error {
-	var told []string
+	var reported []string
 	for i, k := range h.fleet.Keepers {
 		l, err := k.Live(ctx)
 		if err != nil {
@@ -129,7 +129,7 @@ func (h *half) sample(ctx context.Context) error {
 		for name, value := range p {
 			h.points[name] = append(h.points[name], point{h.rounds, age, value})
 		}
-		told = append(told, fmt.Sprintf("[age %d: %.0f MiB, %d descriptors, %g goroutines]", age, p[rss], files, p[goroutines]))
+		reported = append(reported, fmt.Sprintf("[age %d: %.0f MiB, %d descriptors, %g goroutines]", age, p[rss], files, p[goroutines]))
 	}
 	f, err := h.fleet.Keepers[0].Footprint(ctx)
 	if err != nil {
@@ -146,8 +146,8 @@ func (h *half) sample(ctx context.Context) error {
 	}
 	kills, judged := 0, 0
 	h.count(func(s *Summary) { kills, judged = s.Kills, s.Judged })
-	h.tell("%s: round %d, %d chapters, %d judged, %d kills, %d wrong; %s; %d mounts, %d loops, %d cgroups; a session has %.0f KiB, %.1f rows; a chapter left %.0f KiB",
-		h.name, h.rounds, h.chapters.Load(), judged, kills, h.wrong(), strings.Join(told, " "), f.Mounts, f.Loops, f.Cgroups, p["disk"], p["rows"], p["layers"])
+	h.report("%s: round %d, %d chapters, %d judged, %d kills, %d wrong; %s; %d mounts, %d loops, %d cgroups; a session has %.0f KiB, %.1f rows; a chapter left %.0f KiB",
+		h.name, h.rounds, h.chapters.Load(), judged, kills, h.wrong(), strings.Join(reported, " "), f.Mounts, f.Loops, f.Cgroups, p["disk"], p["rows"], p["layers"])
 	return nil
 }
 

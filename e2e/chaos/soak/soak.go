@@ -125,8 +125,8 @@ func Run(ctx context.Context, c Config) (Summary, error) {
 	return *s.sum, err
 }
 
-// tell prints a line.
-func (s *soak) tell(format string, args ...any) {
+// report prints a line.
+func (s *soak) report(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintf(s.Out, "soak: "+format+"\n", args...)
@@ -136,7 +136,7 @@ func (s *soak) add(zero, format string, args ...any) {
 	s.mu.Lock()
 	s.sum.Findings.Add(zero, format, args...)
 	s.mu.Unlock()
-	s.tell("%s: %s", zero, fmt.Sprintf(format, args...))
+	s.report("%s: %s", zero, fmt.Sprintf(format, args...))
 }
 
 // merge adds what was found of a session.

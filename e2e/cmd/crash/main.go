@@ -39,7 +39,7 @@ func run() error {
 	var c matrix.Config
 	var bin, mode string
 	var runs, servers int
-	nap := hibernation.Config{Out: os.Stdout}
+	hibernates := hibernation.Config{Out: os.Stdout}
 	flag.StringVar(&mode, "mode", "matrix", "matrix, freezes, storm, naps, soak or mutants")
 	flag.StringVar(&bin, "bin", "bin/crash/dormouse", "server built with -tags crash; naps and soak take any")
 	flag.StringVar(&c.Store, "store", "sqlite", "which store: sqlite or postgres")
@@ -52,11 +52,11 @@ func run() error {
 	flag.IntVar(&c.Visit, "visit", 1, "which visit of -point")
 	flag.IntVar(&c.Parallel, "parallel", 4, "cases at once")
 	flag.Uint64Var(&c.Seed, "seed", 1, "decides what is picked and when")
-	flag.IntVar(&runs, "runs", 20, "strikes of a storm")
-	flag.IntVar(&servers, "servers", 1, "servers of a storm, which share a store")
-	flag.IntVar(&nap.Sessions, "sessions", 100, "sessions that nap, or soak")
-	flag.IntVar(&nap.Awake, "awake", 10, "how many of them are awake at once; of a soak, at most")
-	flag.DurationVar(&nap.For, "for", 10*time.Minute, "how long they nap, or soak")
+	flag.IntVar(&runs, "runs", 20, "strikes of a chaos test")
+	flag.IntVar(&servers, "servers", 1, "servers of a chaos test, which share a store")
+	flag.IntVar(&hibernates.Sessions, "sessions", 100, "sessions that hibernate, or soak")
+	flag.IntVar(&hibernates.Awake, "awake", 10, "how many of them are awake at once; of a soak, at most")
+	flag.DurationVar(&hibernates.For, "for", 10*time.Minute, "how long they hibernate, or soak")
 	flag.BoolVar(&c.Verbose, "v", false, "a line for each case")
 	flag.BoolVar(&c.Keep, "keep", false, "keep the directories of good cases")
 	flag.Parse()
@@ -84,24 +84,24 @@ func run() error {
 	case "mutants":
 		return mutants.Run(ctx, c.Binary, c.Kind, os.Stdout)
 	case "naps":
-		nap.Binary, nap.Seed, nap.Verbose = c.Binary, c.Seed, c.Verbose
-		return runNaps(ctx, nap)
+		hibernates.Binary, hibernates.Seed, hibernates.Verbose = c.Binary, c.Seed, c.Verbose
+		return runHibernation(ctx, hibernates)
 	case "soak":
 		return runSoak(ctx, soak.Config{
-			Binary: c.Binary, Store: only, Seed: c.Seed, Sessions: nap.Sessions, Awake: nap.Awake, For: nap.For, Out: os.Stdout,
+			Binary: c.Binary, Store: only, Seed: c.Seed, Sessions: hibernates.Sessions, Awake: hibernates.Awake, For: hibernates.For, Out: os.Stdout,
 		})
 	case "storm":
-		return runStorm(ctx, monkey.Config{
+		return runChaos(ctx, monkey.Config{
 			Binary: c.Binary, Store: c.Store, Servers: servers, Seed: c.Seed, Runs: runs, Sessions: sessions, Verbose: c.Verbose, Out: os.Stdout,
 		})
 	}
 	return fmt.Errorf("there is no mode %q", mode)
 }
 
-// sessions is how many work at once in a storm.
+// sessions is how many work at once in a chaos test.
 const sessions = 20
 
-func runStorm(ctx context.Context, c monkey.Config) error {
+func runChaos(ctx context.Context, c monkey.Config) error {
 	s, err := monkey.Run(ctx, c)
 	if err != nil {
 		return fmt.Errorf("seed %d, kept in %s: %w", c.Seed, s.Dir, err)
@@ -114,7 +114,7 @@ func runStorm(ctx context.Context, c monkey.Config) error {
 	return err
 }
 
-func runNaps(ctx context.Context, c hibernation.Config) error {
+func runHibernation(ctx context.Context, c hibernation.Config) error {
 	s, err := hibernation.Run(ctx, c)
 	if err != nil || !s.OK() {
 		fmt.Fprint(os.Stdout, s.Wrong())

@@ -56,20 +56,20 @@ func fork(ctx context.Context, p *Play) error {
 // lookAt sees whether a branch counts on from where its origin was, or says that it
 // does not.
 func (p *Play) lookAt(ctx context.Context, id dormouse.SessionID, least int) error {
-	var told rig.Exec
+	var result rig.Exec
 	const tries = 5
 	for try := range tries {
 		ask := map[string]any{"id": fmt.Sprint("look-", try), "command": look + "note-of-branch"}
-		if err := p.Repeat(ctx, http.MethodPost, "/api/sessions/"+string(id)+"/execs", ask, &told); err != nil {
+		if err := p.Repeat(ctx, http.MethodPost, "/api/sessions/"+string(id)+"/execs", ask, &result); err != nil {
 			return fmt.Errorf("look at the branch: %w", err)
 		}
-		if told.Ran() {
+		if result.Ran() {
 			break
 		}
 	}
-	words := strings.Fields(told.Output)
-	if !told.Ran() || len(words) == 0 {
-		return fmt.Errorf("looking at the branch: %+v", told)
+	words := strings.Fields(result.Output)
+	if !result.Ran() || len(words) == 0 {
+		return fmt.Errorf("looking at the branch: %+v", result)
 	}
 	lost, err := p.lost(ctx, id)
 	if err != nil {
@@ -78,15 +78,15 @@ func (p *Play) lookAt(ctx context.Context, id dormouse.SessionID, least int) err
 	switch n, err := strconv.Atoi(words[0]); {
 	case err != nil || n < least:
 		return fmt.Errorf("the branch has counted to %s, its origin had to %d", words[0], least)
-	case !strings.Contains(told.Output, " ordered"):
-		return fmt.Errorf("the branch counted what was counted, or left some out: %q", told.Output)
-	case !strings.Contains(told.Output, " counts") && !lost:
-		return fmt.Errorf("the branch counts no more, and nobody was told: %q", told.Output)
+	case !strings.Contains(result.Output, " ordered"):
+		return fmt.Errorf("the branch counted what was counted, or left some out: %q", result.Output)
+	case !strings.Contains(result.Output, " counts") && !lost:
+		return fmt.Errorf("the branch counts no more, and nobody was told: %q", result.Output)
 	}
 	return nil
 }
 
-// lost reports whether a session has told that its processes were lost.
+// lost reports whether the log of a session says that its processes were lost.
 func (p *Play) lost(ctx context.Context, id dormouse.SessionID) (bool, error) {
 	var page struct {
 		Events []dormouse.Event `json:"events"`

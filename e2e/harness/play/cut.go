@@ -26,7 +26,7 @@ func cutKinds() []Kind {
 // cuts has files in a snapshot, and then the power fails.
 func cuts(how func(context.Context, *Play) (after func() error, err error)) func(context.Context, *Play) error {
 	return func(ctx context.Context, p *Play) error {
-		if _, err := p.mustRun(ctx, "mkdir -p d; echo one > d/torn; echo two > d/gone; sleep 0.05"); err != nil {
+		if _, err := p.mustRun(ctx, "mkdir -p d; echo one > d/corrupt; echo two > d/gone; sleep 0.05"); err != nil {
 			return err
 		}
 		if err := p.again(ctx, "snapshots", map[string]any{"id": "kept"}); err != nil {
@@ -67,7 +67,7 @@ func (p *Play) session(names ...string) string {
 // loseFiles has a file end up empty and another one gone, as disks leave them.
 func loseFiles(_ context.Context, p *Play) (func() error, error) {
 	in := func(name string) string { return p.session("volume", "upper", "d", name) }
-	return func() error { return errors.Join(os.Truncate(in("torn"), 0), os.Remove(in("gone"))) }, nil
+	return func() error { return errors.Join(os.Truncate(in("corrupt"), 0), os.Remove(in("gone"))) }, nil
 }
 
 // reopenVolume leaves the volume as it is on the disk while it is open.
@@ -80,20 +80,20 @@ func reopenVolume(ctx context.Context, p *Play) (func() error, error) {
 	return func() error { return os.Rename(image+".cut", image) }, err
 }
 
-// mended looks whether the files of the snapshot are there, and what was found instead.
+// mended checks that the files of the snapshot are there, and what was found instead of them.
 func (p *Play) mended(ctx context.Context) error {
 	const want = "one two x found 1"
-	told, err := p.mustRun(ctx, "echo $(cat d/torn d/gone d/later) found $(ls d | grep -c torn.found)")
-	if got := strings.TrimSpace(told.Output); err == nil && got != want {
+	result, err := p.mustRun(ctx, "echo $(cat d/corrupt d/gone d/later) found $(ls d | grep -c corrupt.found)")
+	if got := strings.TrimSpace(result.Output); err == nil && got != want {
 		err = fmt.Errorf("after the cut there is %q, not %q", got, want)
 	}
 	return errors.Join(err, p.recoveredOnce(ctx))
 }
 
-// recoveredOnce looks whether the files of the snapshot are there, and the log says one
-// time that they were recovered.
+// recoveredOnce checks that the files of the snapshot are there, and that the log says
+// once that they were recovered.
 func (p *Play) recoveredOnce(ctx context.Context) error {
-	told, err := p.mustRun(ctx, "cat d/torn d/gone")
+	result, err := p.mustRun(ctx, "cat d/corrupt d/gone")
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (p *Play) recoveredOnce(ctx context.Context) error {
 			n++
 		}
 	}
-	if told.Output != "one\ntwo\n" || n != 1 {
-		return fmt.Errorf("after the cut the files hold %q, and the log speaks of %d recoveries", told.Output, n)
+	if result.Output != "one\ntwo\n" || n != 1 {
+		return fmt.Errorf("after the cut the files hold %q, and the log speaks of %d recoveries", result.Output, n)
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ type Kind struct {
 	Look func(*Play, context.Context) error
 	// Decide is what a person says to a turn that a crash left waiting.
 	Decide string
-	// Dozing makes the person put the sandbox to sleep before deciding.
-	Dozing bool
+	// Hibernating makes the person hibernate the sandbox before deciding.
+	Hibernating bool
 	// Silent makes people answer nothing.
 	Silent bool
 	// Family says that the session may spawn others.
@@ -88,14 +88,14 @@ func Kinds(sandbox string, shared bool) []Kind {
 
 // alone are the scenarios of one server.
 func alone() []Kind {
-	return slices.Concat(modelKinds(), sandboxKinds(), askedKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), lineKinds(), endKinds())
+	return slices.Concat(modelKinds(), sandboxKinds(), askedKinds(), peopleKinds(), lifeKinds(), errandKinds(), familyKinds(), snapshotKinds(), endKinds())
 }
 
 // onGVisor are the scenarios in which the kind of sandbox matters.
 func onGVisor() []Kind {
 	matters := []string{
 		"exec", "task", "write", "edit", "exec-person", "exec-person-lost", "hibernate", "sleep", "exec-lost", "runner-lost", "delete", "terminate",
-		"line", "line-asleep", "line-first", "line-turns", "line-branch", "line-forget", "line-long", "line-collect",
+		"snapshot", "snapshot-asleep", "snapshot-first", "snapshot-turns", "snapshot-branch", "snapshot-forget", "snapshot-long", "snapshot-collect",
 	}
 	return slices.DeleteFunc(alone(), func(k Kind) bool { return !slices.Contains(matters, k.Name) })
 }
@@ -103,10 +103,10 @@ func onGVisor() []Kind {
 // gvisorKinds are the scenarios that other sandboxes have no part in.
 func gvisorKinds() []Kind {
 	run := prompts(func(p *Play) string { return p.Script(rig.Bash(p.Marks("0.03")), rig.Say("it ran")) })
-	return append(slices.Concat(dozeKinds(), cutKinds()),
+	return append(slices.Concat(counterKinds(), cutKinds()),
 		Kind{Name: "gofer-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Gofer},
 		Kind{Name: "both-lost", Create: warm(), Play: run, KillsRunner: true, Part: rig.Both},
-		Kind{Name: "notes-torn", Create: warm(), Play: run, KillsRunner: true, Part: rig.Notes})
+		Kind{Name: "notes-corrupt", Create: warm(), Play: run, KillsRunner: true, Part: rig.Notes})
 }
 
 func warm(more ...any) map[string]any {

@@ -93,7 +93,7 @@ func peopleKinds() []Kind {
 		})},
 		// A turn that waits for a person is taken up while its sandbox stops, with a
 		// command in it that nobody will ever hear of again.
-		{Name: "ask-hibernate", Create: warm("recovery", "ask"), Decide: "retry", Dozing: true, Play: prompts(ask2)},
+		{Name: "ask-hibernate", Create: warm("recovery", "ask"), Decide: "retry", Hibernating: true, Play: prompts(ask2)},
 		{Name: "terminate", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
 				return err

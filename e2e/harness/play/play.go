@@ -139,7 +139,7 @@ func (p *Play) rest(ctx context.Context, decide string) error {
 			_, err = p.Until(ctx, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseWaiting })
 		case shown.Phase == dormouse.PhaseWaiting:
 			err = p.AnswerAll(ctx, shown, false)
-		case shown.Phase == dormouse.PhaseInterrupted && p.kind.Dozing && shown.Sandbox.Phase == "active":
+		case shown.Phase == dormouse.PhaseInterrupted && p.kind.Hibernating && shown.Sandbox.Phase == "active":
 			err = ignoreConflict(p.Insist(ctx, "hibernate", nil, func(s rig.Shown) bool { return s.Sandbox.Phase != "active" }))
 		case shown.Phase == dormouse.PhaseInterrupted:
 			err = p.Insist(ctx, decide, nil, func(s rig.Shown) bool { return s.Phase != dormouse.PhaseInterrupted })

@@ -7,7 +7,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// Arm tells a life where to die, and how. The zero Arm is an ordinary life.
+// Arm is where and how a life is to die. The zero Arm is an ordinary life.
 type Arm struct {
 	Point crash.Point
 	Visit int
@@ -28,8 +28,8 @@ func (a Arm) String() string {
 // InRunner reports whether the point lies in the runner's process.
 func (a Arm) InRunner() bool { return strings.HasPrefix(string(a.Point), "runner.") }
 
-// Spell names arms so that ParseArms can read them.
-func Spell(arms []Arm) string {
+// FormatArms names arms so that ParseArms can read them.
+func FormatArms(arms []Arm) string {
 	names := make([]string, 0, len(arms))
 	for _, a := range arms {
 		names = append(names, a.String())
@@ -37,7 +37,7 @@ func Spell(arms []Arm) string {
 	return strings.Join(names, ",")
 }
 
-// ParseArms reads what Spell writes. An arm that names no visit means the given
+// ParseArms parses what FormatArms returns. An arm that names no visit means the given
 // one.
 func ParseArms(text string, visit int) []Arm {
 	var arms []Arm

@@ -1,6 +1,6 @@
-// Package rig holds the real binary from outside: it builds it, starts it, kills
-// it, speaks to it as a client does, and counts what it really did to the world.
-// Nothing here trusts what the server says about itself.
+// Package rig drives the real binary from outside: it builds it, starts it, kills it, sends it
+// requests as a client does, and counts the effects that it really had. Nothing here trusts
+// what the server says about itself.
 package rig
 
 import (

@@ -15,13 +15,13 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// Client speaks to whichever life of a server listens now.
+// Client sends requests to whichever life of a server listens now.
 type Client struct {
-	// Patience is how long an answer may take, if not 0. Who has waited that long
-	// asks again, perhaps somebody else.
+	// Patience is how long an answer may take, if not 0. After that the client repeats the
+	// request, perhaps to another server.
 	Patience time.Duration
-	// Panics says that a server was told to panic: that something went wrong inside
-	// it says no more then than that the connection broke.
+	// Panics says that a server was armed to panic: an internal error then means no more
+	// than a broken connection.
 	Panics bool
 
 	door door
@@ -47,7 +47,7 @@ func newClient(d door) *Client {
 	}}}
 }
 
-// Close gives the connections back.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Refused returns the refusal that err is, or nil.
@@ -60,7 +60,7 @@ func Refused(err error) *client.Error {
 // request may or may not have been carried out.
 var ErrCut = errors.New("the request was cut off")
 
-// Tar is a body that is one.
+// Tar is a body that is a tar.
 type Tar string
 
 // at speaks to one life.
@@ -118,14 +118,13 @@ func (c *Client) Once(ctx context.Context, method, path string, body, into any) 
 	return res.StatusCode, nil
 }
 
-// Get asks until it is answered, across any number of lives: reading twice does
-// no harm.
+// Get repeats a GET until it is answered, across any number of lives.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
 	return c.Repeat(ctx, http.MethodGet, path, nil, into)
 }
 
-// Repeat sends a request that is the same twice until it is answered. A server
-// that says it is going, or cannot say, is asked again.
+// Repeat repeats an idempotent request until it is answered. A server that is stopping, or
+// does not know the outcome, is asked again.
 func (c *Client) Repeat(ctx context.Context, method, path string, body, into any) error {
 	for {
 		_, err := c.Once(ctx, method, path, body, into)

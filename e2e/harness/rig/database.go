@@ -16,7 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// database opens what the server keeps its sessions in, whoever serves it.
+// database opens the database of the server.
 func (s *Server) database() (*sql.DB, error) {
 	if s.Store.Shared() {
 		return sql.Open("pgx", s.Store.URL)
@@ -71,7 +71,7 @@ func (s *Server) abandoned(ctx context.Context) error {
 	return nil
 }
 
-// Orphans counts the rows of sessions that are no more.
+// Orphans counts the rows of deleted sessions.
 func (s *Server) Orphans(ctx context.Context) (int, error) {
 	var counts []string
 	for _, table := range []string{"events", "prompts", "ops", "chunks", "states", "labels"} {

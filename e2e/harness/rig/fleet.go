@@ -22,8 +22,7 @@ type Fleet struct {
 	blamed map[*Life]time.Time // guarded by mu; until when it is not asked
 }
 
-// NewFleet lays out n servers like s, which do not run yet. Each says what it has
-// to say in a file of its own.
+// NewFleet prepares n servers like s, which do not run yet. Each has a log file of its own.
 func NewFleet(ctx context.Context, s Server, n int, arms []Arm) *Fleet {
 	f := new(Fleet)
 	for i := range n {
@@ -79,7 +78,7 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Token is what clients show to any of them.
+// Token is the access token of all of them.
 func (f *Fleet) Token() string { return f.Keepers[0].Token() }
 
 // Steer sends clients to one server as long as that answers; nil is any.
@@ -177,7 +176,7 @@ func (f *Fleet) Resume() {
 	}
 }
 
-// Crashes says how lives ended that nobody ended.
+// Crashes lists lives that ended by themselves, and how.
 func (f *Fleet) Crashes() []string {
 	var all []string
 	for _, k := range f.Keepers {

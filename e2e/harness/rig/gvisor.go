@@ -71,10 +71,10 @@ func (s *Server) kernels() []kernel {
 		}
 		box, _, _ := strings.Cut(filepath.Base(name), "_sandbox:")
 		k := kernel{box: box, notes: name}
-		if s.ours(state.Sandbox.PID) {
+		if s.owns(state.Sandbox.PID) {
 			k.sentry = state.Sandbox.PID
 		}
-		if s.ours(state.Gofer) {
+		if s.owns(state.Gofer) {
 			k.gofer = state.Gofer
 		}
 		all = append(all, k)
@@ -82,9 +82,9 @@ func (s *Server) kernels() []kernel {
 	return all
 }
 
-// ours reports whether a process belongs to a gVisor sandbox of the data
+// owns reports whether a process belongs to a gVisor sandbox of the data
 // directory, and is no other that was given its number.
-func (s *Server) ours(pid int) bool {
+func (s *Server) owns(pid int) bool {
 	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return pid > 0 && err == nil && strings.Contains(string(line), s.notes()+"\x00")
 }
@@ -134,7 +134,7 @@ func (s *Server) clearKernels() error {
 	for end := time.Now().Add(patience); ; {
 		left := 0
 		each(func(pid int) {
-			if s.ours(pid) {
+			if s.owns(pid) {
 				left++
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}

@@ -94,12 +94,11 @@ func (k *Keeper) run() {
 	}
 }
 
-// end notes how a life ended. Somebody killed it, told it to stop or to die; what
-// ends by itself is broken.
+// end notes how a life ended. One that was not killed, stopped or armed has crashed.
 func (k *Keeper) end(l *Life) {
 	k.now = nil
 	switch {
-	case l.diedAsTold():
+	case l.diedAsArmed():
 		k.deaths = append(k.deaths, l.Arm)
 	case l.Killed() || l.meant.Load() || k.ctx.Err() != nil:
 	default:
@@ -107,7 +106,7 @@ func (k *Keeper) end(l *Life) {
 	}
 }
 
-// Crashes says how lives ended that nobody ended.
+// Crashes lists lives that ended by themselves, and how.
 func (k *Keeper) Crashes() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -167,7 +166,7 @@ func (k *Keeper) Now() *Life {
 	return l
 }
 
-// Blame does nothing: there is nobody else to ask.
+// Blame does nothing: there is no other server.
 func (k *Keeper) Blame(*Life) {}
 
 // living returns the life that listens now, or nil if none does yet.
@@ -181,7 +180,7 @@ func (k *Keeper) living() (*Life, error) {
 }
 
 // Disarm makes every life from now on an ordinary one. A life that did not die
-// where it was told is stopped.
+// where it was armed is stopped.
 func (k *Keeper) Disarm() {
 	k.mu.Lock()
 	k.arms = nil
@@ -192,18 +191,18 @@ func (k *Keeper) Disarm() {
 	}
 }
 
-// Died lists what has ended a life so far as it was told, or froze it.
+// Died lists the arms that have ended or frozen a life so far.
 func (k *Keeper) Died() []Arm {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	died := append([]Arm(nil), k.deaths...)
-	if k.now != nil && k.now.diedAsTold() {
+	if k.now != nil && k.now.diedAsArmed() {
 		died = append(died, k.now.Arm)
 	}
 	return died
 }
 
-// Froze says when the last life that was told to freeze did.
+// Froze says when the last life that was armed to freeze did.
 func (k *Keeper) Froze() (at time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Named is what the logs of all sessions say is needed: which sessions there are,
-// and the blobs of layers that files can be made of.
+// Named is what the logs of all sessions reference: the sessions, and the blobs of layers
+// that their files are made of.
 type Named struct {
 	sessions map[dormouse.SessionID]bool
 	layers   map[dormouse.Digest]string // and who needs it
@@ -48,22 +48,22 @@ func (c *Client) Named(ctx context.Context) (Named, error) {
 	return n, nil
 }
 
-// read adds what a log says: the points that were not deleted, the files that the
-// session has, and its newest point.
+// read adds what a log says: the snapshots that were not deleted, the files that the
+// session has, and its newest snapshot.
 func (n Named) read(id dormouse.SessionID, log []dormouse.Event) {
 	needs := make(map[string][]dormouse.Layer)
 	for _, e := range log {
 		switch e.Type { //nolint:exhaustive // those that name
 		case dormouse.SnapshotTaken:
 			p := Decode[dormouse.Snapshot](e)
-			needs[string(p.ID)], needs["line"] = p.Layers, p.Layers
+			needs[string(p.ID)], needs["newest"] = p.Layers, p.Layers
 		case dormouse.SnapshotDeleted:
 			for _, gone := range Decode[dormouse.SnapshotsGone](e).IDs {
 				delete(needs, string(gone))
 			}
 		case dormouse.WorkspaceSwapped:
 			p := Decode[dormouse.WorkspaceSwap](e)
-			needs["base"], needs["line"] = p.Layers, p.Layers
+			needs["base"], needs["newest"] = p.Layers, p.Layers
 		}
 	}
 	for who, layers := range needs {
@@ -73,7 +73,7 @@ func (n Named) read(id dormouse.SessionID, log []dormouse.Event) {
 	}
 }
 
-// LostBlobs lists the layers that somebody needs and that are not there whole.
+// LostBlobs lists the layers that are referenced and missing or incomplete.
 func (s *Server) LostBlobs(n Named) (lost []string) {
 	for d, who := range n.layers {
 		hex := strings.TrimPrefix(string(d), "sha256:")
@@ -85,8 +85,7 @@ func (s *Server) LostBlobs(n Named) (lost []string) {
 	return lost
 }
 
-// StrayLayers lists the layers that are there and that nobody needs: packed, as
-// directories, and noted as used.
+// StrayLayers lists unreferenced layers: packed, as directories, and noted as used.
 func (s *Server) StrayLayers(n Named) (left []string, err error) {
 	err = filepath.WalkDir(filepath.Join(s.Data, "blobs", "sha256"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || n.layers[dormouse.Digest("sha256:"+d.Name())] != "" {
@@ -105,12 +104,12 @@ func (s *Server) StrayLayers(n Named) (left []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dirs, err := os.ReadDir(s.lines("layers"))
+	dirs, err := os.ReadDir(s.snapshotDir("layers"))
 	for _, d := range dirs {
-		is, _ := os.Readlink(s.lines("names", d.Name())) // what has no name nobody needs
+		is, _ := os.Readlink(s.snapshotDir("names", d.Name())) // what has no name nobody needs
 		_, blob, _ := strings.Cut(is, " ")
 		if n.layers[dormouse.Digest(blob)] == "" && !slices.Contains(used, d.Name()) {
-			left = append(left, s.lines("layers", d.Name()))
+			left = append(left, s.snapshotDir("layers", d.Name()))
 		}
 	}
 	return append(left, notes...), gone(err)
@@ -119,27 +118,27 @@ func (s *Server) StrayLayers(n Named) (left []string, err error) {
 // uses lists the directories that sessions use, and the notes of those that are no
 // more.
 func (s *Server) uses(n Named) (used, dead []string, err error) {
-	notes, err := os.ReadDir(s.lines("uses"))
+	notes, err := os.ReadDir(s.snapshotDir("uses"))
 	for _, e := range notes {
 		owner, _, _ := strings.Cut(e.Name(), "-")
 		if !n.sessions[dormouse.SessionID(owner)] {
-			dead = append(dead, s.lines("uses", e.Name()))
+			dead = append(dead, s.snapshotDir("uses", e.Name()))
 			continue
 		}
 		var note struct {
 			Dirs []string `json:"dirs"`
 		}
-		if b, err := os.ReadFile(s.lines("uses", e.Name())); err == nil && json.Unmarshal(b, &note) == nil {
+		if b, err := os.ReadFile(s.snapshotDir("uses", e.Name())); err == nil && json.Unmarshal(b, &note) == nil {
 			used = append(used, note.Dirs...)
 		}
 	}
 	return used, dead, gone(err)
 }
 
-// Age makes everything that a server has kept two hours old. None may run.
+// Age sets the times of all stored files back by two hours. No server may run.
 func (s *Server) Age() error {
 	old := unix.NsecToTimeval(time.Now().Add(-2 * time.Hour).UnixNano())
-	for _, dir := range []string{filepath.Join(s.Data, "blobs", "sha256"), s.lines("names"), s.lines("runs")} {
+	for _, dir := range []string{filepath.Join(s.Data, "blobs", "sha256"), s.snapshotDir("names"), s.snapshotDir("runs")} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return gone(err)
@@ -147,7 +146,7 @@ func (s *Server) Age() error {
 			return unix.Lutimes(path, []unix.Timeval{old, old})
 		})
 		if err != nil {
-			return fmt.Errorf("make old what is kept: %w", err)
+			return fmt.Errorf("change times: %w", err)
 		}
 	}
 	return nil
@@ -156,7 +155,7 @@ func (s *Server) Age() error {
 // LeaveUse leaves a note as a server does that dies before the session is there
 // that it was for.
 func (s *Server) LeaveUse(id dormouse.SessionID) error {
-	notes, err := filepath.Glob(s.lines("uses", "*"))
+	notes, err := filepath.Glob(s.snapshotDir("uses", "*"))
 	if err != nil || len(notes) == 0 {
 		return errors.Join(errors.New("nobody uses any layers"), err)
 	}
@@ -164,15 +163,15 @@ func (s *Server) LeaveUse(id dormouse.SessionID) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(s.lines("uses", string(id)+"-1"), b, 0o600)
+	return os.WriteFile(s.snapshotDir("uses", string(id)+"-1"), b, 0o600)
 }
 
-// lines is a path among the layers.
-func (s *Server) lines(path ...string) string {
+// snapshotDir is a path in the directory of snapshots.
+func (s *Server) snapshotDir(path ...string) string {
 	return filepath.Join(append([]string{s.Data, "snapshots"}, path...)...)
 }
 
-// gone is nil if all that is wrong is that something is not there any more.
+// gone drops errors which say that something does not exist any more.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

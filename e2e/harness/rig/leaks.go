@@ -14,14 +14,14 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Leaks is what is there of gVisor sandboxes although nobody has it.
+// Leaks is resources of gVisor sandboxes that nobody owns.
 type Leaks struct{ Processes, Mounts, Sockets, Dirs []string }
 
 func (l Leaks) String() string {
 	return fmt.Sprintf("leaks: processes=%d mounts=%d sockets=%d dirs=%d", len(l.Processes), len(l.Mounts), len(l.Sockets), len(l.Dirs))
 }
 
-// None reports whether nothing is.
+// None reports whether there are none.
 func (l Leaks) None() bool { return len(l.All()) == 0 }
 
 // All lists everything.
@@ -116,7 +116,7 @@ func (s *Server) strayProcesses(o owners) []string {
 	each(func(pid int) {
 		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 		exe, _ := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
-		if err == nil && (s.ours(pid) && !o.owns(string(line)) || strings.HasPrefix(exe, s.Data+"/")) {
+		if err == nil && (s.owns(pid) && !o.owns(string(line)) || strings.HasPrefix(exe, s.Data+"/")) {
 			found[pid] = fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	})

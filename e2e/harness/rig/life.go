@@ -76,7 +76,7 @@ func (l *Life) Killed() bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// well reports whether the process answers a plain question at once.
+// well reports whether the process answers a health check at once.
 func (l *Life) well() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
@@ -91,7 +91,7 @@ func (l *Life) well() bool {
 	return res.Body.Close() == nil && res.StatusCode == http.StatusOK
 }
 
-// Frozen reports whether the process stands still.
+// Frozen reports whether the process is stopped by a signal.
 func (l *Life) Frozen() bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.PID()))
 	if err != nil {
@@ -101,8 +101,8 @@ func (l *Life) Frozen() bool {
 	return strings.HasPrefix(rest, "T")
 }
 
-// FreezeFor has the process stand still from now on; thawed is closed when it goes
-// on after a while, or is gone.
+// FreezeFor stops the process by a signal; thawed is closed when it goes on after a while,
+// or is gone.
 func (l *Life) FreezeFor(d time.Duration) (thawed <-chan struct{}) {
 	l.Signal(syscall.SIGSTOP)
 	done := make(chan struct{})
@@ -117,7 +117,7 @@ func (l *Life) FreezeFor(d time.Duration) (thawed <-chan struct{}) {
 	return done
 }
 
-// thaw lets a process that froze where it was told go on after a while.
+// thaw lets a process that froze where it was armed go on after a while.
 func (l *Life) thaw(after time.Duration) {
 	for !l.Frozen() {
 		select {
@@ -136,9 +136,9 @@ func (l *Life) thaw(after time.Duration) {
 	}
 }
 
-// diedAsTold reports whether a life died where and how it was told to. One that
-// was told to panic may have survived that, and only the points it visited tell.
-func (l *Life) diedAsTold() bool {
+// diedAsArmed reports whether a life died where and how it was armed to. One that
+// was armed to panic may have survived that, and only the points it visited tell.
+func (l *Life) diedAsArmed() bool {
 	if l.Arm.Point == "" || l.Arm.InRunner() {
 		return false
 	}

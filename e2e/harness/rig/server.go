@@ -48,7 +48,7 @@ func (s *Server) Start(ctx context.Context, arm Arm, hits string) (*Life, error)
 		args = append(args, "--runner", s.Runner)
 	}
 	cmd := exec.CommandContext(ctx, s.Server, slices.Concat(args, s.Store.flags(), s.Flags)...)
-	cmd.Env = slices.Concat(withoutOurs(os.Environ()), []string{"GOMAXPROCS=2"}, s.Env)
+	cmd.Env = slices.Concat(withoutOwn(os.Environ()), []string{"GOMAXPROCS=2"}, s.Env)
 	if arm.Point != "" {
 		cmd.Env = append(cmd.Env, "DORMOUSE_CRASH_AT="+arm.String())
 	}
@@ -96,15 +96,15 @@ func (s *Server) Start(ctx context.Context, arm Arm, hits string) (*Life, error)
 	}
 	if l.addr == "" {
 		<-l.done
-		if !l.Killed() && !l.diedAsTold() {
+		if !l.Killed() && !l.diedAsArmed() {
 			return nil, fmt.Errorf("the server did not start: %w: %s", l.err, s.Tail())
 		}
 	}
 	return l, nil
 }
 
-// withoutOurs drops the variables that would set the server's own flags.
-func withoutOurs(env []string) []string {
+// withoutOwn drops the variables that would set the server's own flags.
+func withoutOwn(env []string) []string {
 	var kept []string
 	for _, e := range env {
 		if !strings.HasPrefix(e, "DORMOUSE_") {
@@ -122,7 +122,7 @@ func (s *Server) Check(ctx context.Context) (wrong string, err error) {
 	}
 	args := slices.Concat([]string{"store", "rebuild", "--check", "--data", s.Data}, s.Store.flag())
 	cmd := exec.CommandContext(ctx, s.Server, args...)
-	cmd.Env = slices.Concat(withoutOurs(os.Environ()), s.Env)
+	cmd.Env = slices.Concat(withoutOwn(os.Environ()), s.Env)
 	text, err := cmd.CombinedOutput()
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		return "store rebuild --check: " + strings.TrimSpace(string(text)), nil

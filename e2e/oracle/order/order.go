@@ -55,8 +55,8 @@ type Finding struct {
 
 func (f Finding) String() string { return fmt.Sprintf("%s at %d: %s", f.Rule, f.At, f.Text) }
 
-// Spell writes findings for people, with the events around each.
-func Spell(found []Finding, events []json.RawMessage) string {
+// Format writes findings for people, with the events around each.
+func Format(found []Finding, events []json.RawMessage) string {
 	var b strings.Builder
 	for _, f := range found {
 		fmt.Fprintf(&b, "%s\n", f)

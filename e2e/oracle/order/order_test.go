@@ -199,11 +199,11 @@ var asked = []string{"agent.message", "agent.thinking"}
 func TestWhatIsInOrderIsNotFoundFault(t *testing.T) {
 	for name, log := range map[string][]obj{"good": good(), "closed": closed(), "waiting": waiting(), "empty": nil} {
 		if found := order.Log(raw(log)); len(found) > 0 {
-			t.Errorf("%s:\n%s", name, order.Spell(found, raw(log)))
+			t.Errorf("%s:\n%s", name, order.Format(found, raw(log)))
 		}
 	}
 	if found := order.Stream(raw(previewed()), asked); len(found) > 0 {
-		t.Errorf("previews:\n%s", order.Spell(found, raw(previewed())))
+		t.Errorf("previews:\n%s", order.Format(found, raw(previewed())))
 	}
 }
 
@@ -215,10 +215,10 @@ func TestEveryPieceOfALogIsAStream(t *testing.T) {
 		for to := from; to <= len(log); to += 3 {
 			piece := log[from:to]
 			if found := order.Stream(piece, nil); len(found) > 0 {
-				t.Fatalf("from %d to %d:\n%s", from, to, order.Spell(found, piece))
+				t.Fatalf("from %d to %d:\n%s", from, to, order.Format(found, piece))
 			}
 			if found := order.Within(piece, log); len(found) > 0 {
-				t.Fatalf("from %d to %d:\n%s", from, to, order.Spell(found, piece))
+				t.Fatalf("from %d to %d:\n%s", from, to, order.Format(found, piece))
 			}
 		}
 	}
@@ -376,7 +376,7 @@ func TestEveryRuleIsHeld(t *testing.T) {
 			kinds[f.Rule] = true
 		}
 		if !kinds[c.rule] {
-			t.Errorf("%s: %s was not noticed, but:\n%s", c.name, c.rule, order.Spell(found, events))
+			t.Errorf("%s: %s was not noticed, but:\n%s", c.name, c.rule, order.Format(found, events))
 		}
 		if len(kinds) == 1 {
 			alone[c.rule] = true
@@ -465,7 +465,7 @@ func FuzzNoEventsBreakTheChecker(f *testing.F) {
 			events[a], events[b] = events[b], events[a]
 		}
 		for _, found := range [][]order.Finding{order.Log(events), order.Stream(events, asked), order.Within(events, events)} {
-			if text := order.Spell(found, events); (text == "") != (len(found) == 0) {
+			if text := order.Format(found, events); (text == "") != (len(found) == 0) {
 				t.Errorf("%d findings are told as %q", len(found), text)
 			}
 		}

@@ -199,8 +199,8 @@ func TestProxyTellsEveryStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	told := make(chan schema.Stream, 1)
-	p.Stream = func(s schema.Stream) { told <- s }
+	received := make(chan schema.Stream, 1)
+	p.Stream = func(s schema.Stream) { received <- s }
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/v1/sessions/s/events/stream?event_deltas%5B%5D=agent.message", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestProxyTellsEveryStream(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, res.Body)
 	_ = res.Body.Close()
-	s := <-told
+	s := <-received
 	if len(s.Events) != 3 || len(s.Previews) != 1 || string(s.Events[2]) != goodEvent {
 		t.Errorf("told %+v", s)
 	}

@@ -282,7 +282,7 @@ func (s *Site) Judge(ctx context.Context) (wrong []string, looked int, err error
 		logs[id] = log
 		looked++
 		if found := order.Log(log); len(found) > 0 {
-			wrong = append(wrong, fmt.Sprintf("the log of %s:\n%s", id, order.Spell(found, log)))
+			wrong = append(wrong, fmt.Sprintf("the log of %s:\n%s", id, order.Format(found, log)))
 		}
 	}
 	s.mu.Lock()
@@ -291,12 +291,12 @@ func (s *Site) Judge(ctx context.Context) (wrong []string, looked int, err error
 	for _, st := range streams {
 		looked++
 		if found := order.Stream(st.Events, st.Previews); len(found) > 0 {
-			wrong = append(wrong, fmt.Sprintf("a stream of %s:\n%s", st.Path, order.Spell(found, st.Events)))
+			wrong = append(wrong, fmt.Sprintf("a stream of %s:\n%s", st.Path, order.Format(found, st.Events)))
 		}
 		id := strings.Split(st.Path, "/")[3]
 		if log := logs[id]; log != nil && strings.HasSuffix(st.Path, "/events/stream") {
 			if found := order.Within(st.Events, log); len(found) > 0 {
-				wrong = append(wrong, fmt.Sprintf("a stream of %s beside its log:\n%s", st.Path, order.Spell(found, st.Events)))
+				wrong = append(wrong, fmt.Sprintf("a stream of %s beside its log:\n%s", st.Path, order.Format(found, st.Events)))
 			}
 		}
 	}

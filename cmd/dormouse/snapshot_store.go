@@ -23,30 +23,30 @@ const (
 	refsKeyFile  = "refs.key"
 )
 
-// openLines opens what keeps snapshots. Layers are made of what only Linux has, so that
-// other systems have none.
-func (s *server) openLines() (*snapshot.Store, error) {
+// openSnapshots opens the store of snapshots. Layers depend on features of Linux, so
+// other systems have no snapshots.
+func (s *server) openSnapshots() (*snapshot.Store, error) {
 	if runtime.GOOS != "linux" {
 		return nil, nil //nolint:nilnil // sessions know what to say
 	}
 	return snapshot.Open(snapshot.Options{Dir: filepath.Join(s.config.Data, snapshotsDir), Blobs: s.blobs, Log: s.log})
 }
 
-func (s *server) closeLines() error {
-	if s.lines == nil {
+func (s *server) closeSnapshots() error {
+	if s.snapshots == nil {
 		return nil
 	}
-	return s.lines.Close()
+	return s.snapshots.Close()
 }
 
-// keepLines has sessions take snapshots. Servers that share a store share a key, and
-// refs are good with all of them.
-func (s *server) keepLines(c *session.Config, shared []byte) error {
+// configureSnapshots lets sessions take snapshots. Servers that share a store share a
+// key, so that a ref is valid with each of them.
+func (s *server) configureSnapshots(c *session.Config, shared []byte) error {
 	key, err := refsKey(s.config.Data, shared)
 	if err != nil {
 		return err
 	}
-	c.Snapshots, c.Refs, c.CrossSession = s.lines, key, s.config.CrossSession
+	c.Snapshots, c.Refs, c.CrossSession = s.snapshots, key, s.config.CrossSession
 	c.SnapshotPolicy = dormouse.SnapshotPolicy(s.config.Snapshots)
 	c.Retention = dormouse.Retention{MaxCount: s.config.KeepCount, MaxAge: s.config.KeepAge}
 	return nil

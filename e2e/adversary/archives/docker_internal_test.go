@@ -45,15 +45,15 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// line is a workspace line that grows by layers.
-type line struct {
+// layered is a workspace whose chain grows by layers.
+type layered struct {
 	*snapshot.Store
 	t      *testing.T
 	dir    string
 	layers []dormouse.Layer
 }
 
-func newLine(t *testing.T) *line {
+func newLayered(t *testing.T) *layered {
 	t.Helper()
 	at := t.TempDir()
 	blobs, err := dir.Open(filepath.Join(at, "blobs"))
@@ -62,11 +62,11 @@ func newLine(t *testing.T) *line {
 	s, err := snapshot.Open(snapshot.Options{Dir: filepath.Join(at, "store"), Blobs: blobs})
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
-	return &line{Store: s, t: t, dir: at}
+	return &layered{Store: s, t: t, dir: at}
 }
 
 // add adds a layer that fill writes, in a root that is like every other.
-func (l *line) add(fill func(in func(name string) string)) {
+func (l *layered) add(fill func(in func(name string) string)) {
 	l.t.Helper()
 	g, err := l.Stage(l.t.Context())
 	must(l.t, err)
@@ -75,13 +75,13 @@ func (l *line) add(fill func(in func(name string) string)) {
 	must(l.t, os.Chmod(g.Dir, 0o755))
 	old := time.Unix(1_500_000_000, 0)
 	must(l.t, os.Chtimes(filepath.Join(g.Dir, "work"), old, old))
-	kept, err := l.Put(l.t.Context(), g)
+	put, err := l.Put(l.t.Context(), g)
 	must(l.t, err)
-	l.layers = append(l.layers, kept)
+	l.layers = append(l.layers, put)
 }
 
 // show is what is seen of a workspace of layers.
-func (l *line) show(number uint64, layers []dormouse.Layer) string {
+func (l *layered) show(number uint64, layers []dormouse.Layer) string {
 	l.t.Helper()
 	dirs, err := l.Acquire(l.t.Context(), owner, number, layers, nil)
 	must(l.t, err)
@@ -101,7 +101,7 @@ func (l *line) show(number uint64, layers []dormouse.Layer) string {
 }
 
 // export writes layers to a file that Docker loads.
-func (l *line) export(name string, layers []dormouse.Layer) string {
+func (l *layered) export(name string, layers []dormouse.Layer) string {
 	l.t.Helper()
 	var b bytes.Buffer
 	must(l.t, l.Export(l.t.Context(), &b, layers, snapshot.Meta{Name: name, Created: time.Unix(1, 0)}))
@@ -111,7 +111,7 @@ func (l *line) export(name string, layers []dormouse.Layer) string {
 }
 
 // program is the one that shows a directory, which needs nothing beside it.
-func (l *line) program() []byte {
+func (l *layered) program() []byte {
 	l.t.Helper()
 	to := filepath.Join(l.t.TempDir(), "show")
 	build := exec.CommandContext(l.t.Context(), "go", "build", "-o", to, "./testdata/show")
@@ -125,7 +125,7 @@ func (l *line) program() []byte {
 }
 
 // first adds a layer with the program, and a little of everything.
-func (l *line) first() {
+func (l *layered) first() {
 	program := l.program()
 	l.add(func(in func(string) string) {
 		must(l.t, os.WriteFile(in("../show"), program, 0o755))
@@ -151,7 +151,7 @@ func (l *line) first() {
 // Docker runs what was exported and sees what we see, and what it saves comes back.
 func TestDockerRunsWhatWasExported(t *testing.T) {
 	docker := startDocker(t)
-	l := newLine(t)
+	l := newLayered(t)
 	l.first()
 	l.add(func(in func(string) string) {
 		must(t, unix.Mknod(in("gone"), unix.S_IFCHR, 0))
@@ -195,9 +195,9 @@ func TestDockerRunsWhatWasExported(t *testing.T) {
 }
 
 // A line that is longer than Docker takes is one layer to it.
-func TestDockerRunsALongLine(t *testing.T) {
+func TestDockerRunsALongChain(t *testing.T) {
 	docker := startDocker(t)
-	l := newLine(t)
+	l := newLayered(t)
 	l.first()
 	for n := range 80 {
 		l.add(func(in func(string) string) {

@@ -12,10 +12,10 @@ import (
 	"github.com/dormouse-run/dormouse/client"
 )
 
-// step is one thing on a session's line.
+// step is one entry of a session's history.
 type step struct {
 	Kind string `json:"kind"`
-	// At is the event at which it has its place.
+	// At is the seq that it is sorted by.
 	At   uint64    `json:"at"`
 	Time time.Time `json:"time"`
 	// Prompt, Text and Outcome are of a turn; the outcome only if it did not complete.
@@ -35,10 +35,10 @@ type step struct {
 	// be gone back to any more.
 	Newest  bool `json:"newest,omitempty"`
 	Deleted bool `json:"deleted,omitempty"`
-	// Reverted says that it is no part of the line any more, Kept that it can be gone back
-	// to all the same: it holds what was replaced.
+	// Reverted says that it is not part of the history any more, Replaced that it can be
+	// restored all the same: it is the snapshot of what was replaced.
 	Reverted bool `json:"reverted,omitempty"`
-	Kept     bool `json:"kept,omitempty"`
+	Replaced bool `json:"kept,omitempty"`
 
 	within []int // what it was reverted by, the outermost first
 }
@@ -53,8 +53,8 @@ const (
 	stepBranched = "branched"
 )
 
-// line is the steps of a session, the oldest first.
-type line struct {
+// history is the steps of a session, the oldest first.
+type history struct {
 	steps  []step
 	voids  []void
 	newest dormouse.SnapshotID
@@ -65,9 +65,9 @@ type line struct {
 // with upto.
 type void struct{ from, upto uint64 }
 
-// lineOf reads a session's log.
-func lineOf(ctx context.Context, c *client.Client, session dormouse.SessionID) (*line, error) {
-	l := &line{places: make(map[string]int)}
+// readHistory makes the history of a session from its log.
+func readHistory(ctx context.Context, c *client.Client, session dormouse.SessionID) (*history, error) {
+	l := &history{places: make(map[string]int)}
 	for e, err := range c.Events(ctx, session, client.EventOptions{All: true}) {
 		if err != nil {
 			return nil, err
@@ -84,8 +84,8 @@ func lineOf(ctx context.Context, c *client.Client, session dormouse.SessionID) (
 func factOf[T any](e dormouse.Event) (f T, err error) { return f, json.Unmarshal(e.Payload, &f) }
 
 // add takes note of an event.
-func (l *line) add(e dormouse.Event) error {
-	switch e.Type { //nolint:exhaustive // the others have no place on the line
+func (l *history) add(e dormouse.Event) error {
+	switch e.Type { //nolint:exhaustive // the others are not part of the history
 	case dormouse.TurnStarted, dormouse.TurnEnded, dormouse.UserMessage:
 		return l.addTurn(e)
 	case dormouse.SnapshotTaken:
@@ -122,8 +122,8 @@ func (l *line) add(e dormouse.Event) error {
 	case dormouse.HistoryTruncated:
 		f, err := factOf[dormouse.Truncation](e)
 		l.voids = append(l.voids, void{from: f.To, upto: e.Seq})
-		if s := l.at(string(f.Kept)); f.Kept != "" && s != nil {
-			s.Kept = true
+		if s := l.at(string(f.Replaced)); f.Replaced != "" && s != nil {
+			s.Replaced = true
 		}
 		// The files went back with it; that is what is left of the part that was reverted.
 		if n := len(l.steps); n > 0 && l.steps[n-1].Kind == stepRestored {
@@ -135,7 +135,7 @@ func (l *line) add(e dormouse.Event) error {
 }
 
 // put adds a step, which is found again by its names.
-func (l *line) put(s step, names ...string) {
+func (l *history) put(s step, names ...string) {
 	for _, name := range names {
 		l.places[name] = len(l.steps)
 	}
@@ -143,14 +143,14 @@ func (l *line) put(s step, names ...string) {
 }
 
 // at is the last step that has a name, or nil.
-func (l *line) at(name string) *step {
+func (l *history) at(name string) *step {
 	if i, ok := l.places[name]; ok {
 		return &l.steps[i]
 	}
 	return nil
 }
 
-func (l *line) addTurn(e dormouse.Event) error {
+func (l *history) addTurn(e dormouse.Event) error {
 	if e.Type == dormouse.UserMessage {
 		f, err := factOf[dormouse.Message](e)
 		s := l.at(string(e.ID))
@@ -181,9 +181,9 @@ func (l *line) addTurn(e dormouse.Event) error {
 	return err
 }
 
-// finish puts steps into their order, and says which of them are no part of the line
+// finish sorts the steps and marks those that are not part of the history
 // any more.
-func (l *line) finish() {
+func (l *history) finish() {
 	slices.SortStableFunc(l.steps, func(a, b step) int { return cmp.Compare(a.At, b.At) })
 	for i := range l.steps {
 		s := &l.steps[i]
@@ -197,8 +197,8 @@ func (l *line) finish() {
 	}
 }
 
-// last is the last turn that is part of the line, if there is one.
-func (l *line) last() (step, bool) {
+// last is the last turn that is part of the history, if there is one.
+func (l *history) last() (step, bool) {
 	for _, s := range slices.Backward(l.steps) {
 		if s.Kind == stepTurn && !s.Reverted && s.Prompt != "" {
 			return s, true
@@ -208,7 +208,7 @@ func (l *line) last() (step, bool) {
 }
 
 // of is the last turn of a prompt.
-func (l *line) of(prompt dormouse.EventID) step {
+func (l *history) of(prompt dormouse.EventID) step {
 	for _, s := range slices.Backward(l.steps) {
 		if s.Kind == stepTurn && s.Prompt == prompt {
 			return s

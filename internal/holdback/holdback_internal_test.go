@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is held back can be written once it is given, and not before.
-func TestRoomIsHeldBackUntilItIsGiven(t *testing.T) {
+// The reserve can be written once it is released, and not before.
+func TestSpaceIsReservedUntilItIsReleased(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -37,21 +37,21 @@ func TestRoomIsHeldBackUntilItIsGiven(t *testing.T) {
 	if _, err := filler.Write(make([]byte, page)); err == nil {
 		t.Fatal("the disk is not full")
 	}
-	if !r.Give() {
-		t.Fatal("nothing is given")
+	if !r.Release() {
+		t.Fatal("nothing is released")
 	}
 	if _, err := filler.Write(make([]byte, page)); err != nil {
-		t.Errorf("room was given, and writing fails: %v", err)
+		t.Errorf("space was released, and writing fails: %v", err)
 	}
-	for r.Give() {
+	for r.Release() {
 	}
-	if r.refill(); r.has() != 0 {
-		t.Error("it is taken again from a disk that is full")
+	if r.refill(); r.size() != 0 {
+		t.Error("it is reserved again on a full disk")
 	}
 	if err := filler.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
-	if r.refill(); r.has() != r.want {
-		t.Errorf("%d bytes are held back, want %d", r.has(), r.want)
+	if r.refill(); r.size() != r.want {
+		t.Errorf("%d bytes are reserved, want %d", r.size(), r.want)
 	}
 }

@@ -28,20 +28,20 @@ func (d *Driver) Snapshot(ctx context.Context, c sandbox.SnapshotRequest) (sandb
 	if err != nil {
 		return sandbox.SnapshotResult{}, err
 	}
-	done, err := d.capture(ctx, p, c)
+	done, err := d.takeSnapshot(ctx, p, c)
 	if err != nil {
-		return sandbox.SnapshotResult{}, fmt.Errorf("capture workspace %d of %s: %w", c.Workspace.Number, p.session, layer.Full(err))
+		return sandbox.SnapshotResult{}, fmt.Errorf("snapshot workspace %d of %s: %w", c.Workspace.Number, p.session, layer.Full(err))
 	}
 	return done, nil
 }
 
-func (d *Driver) capture(ctx context.Context, p place, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
+func (d *Driver) takeSnapshot(ctx context.Context, p place, c sandbox.SnapshotRequest) (sandbox.SnapshotResult, error) {
 	unlock, err := p.lock(ctx)
 	if err != nil {
 		return sandbox.SnapshotResult{}, err
 	}
 	defer unlock()
-	if err := d.captures(p, c); err != nil {
+	if err := d.checkRequest(p, c); err != nil {
 		return sandbox.SnapshotResult{}, err
 	}
 	f := d.filesOf(p.session)
@@ -53,19 +53,19 @@ func (d *Driver) capture(ctx context.Context, p place, c sandbox.SnapshotRequest
 		return sandbox.SnapshotEmpty(ctx, c)
 	}
 	marks := f.marks(c.Workspace.Number)
-	before, since := known(marks, c)
+	before, since := baseline(marks, c)
 	taken := layer.NewCapture(beneath.At(from), c.To, before, nil, c.Limits)
-	settled := false
-	for n := 0; n < maxPasses && !settled; n++ {
-		if settled, err = taken.Pass(ctx, nil); err != nil {
+	unchanged := false
+	for n := 0; n < maxPasses && !unchanged; n++ {
+		if unchanged, err = taken.Pass(ctx, nil); err != nil {
 			return sandbox.SnapshotResult{}, err
 		}
 	}
 	return c.Done(ctx, d.log, marks, taken, since), nil
 }
 
-// captures refuses whoever may not capture.
-func (d *Driver) captures(p place, c sandbox.SnapshotRequest) error {
+// checkRequest refuses a request that is stale or whose sandbox is gone.
+func (d *Driver) checkRequest(p place, c sandbox.SnapshotRequest) error {
 	if err := p.fence().Check(c.Fence); err != nil {
 		return err
 	}
@@ -85,15 +85,15 @@ func (d *Driver) captures(p place, c sandbox.SnapshotRequest) error {
 	return nil
 }
 
-// known is what the workspace was like at the point that was asked for, or at the
-// one it was made from. Of neither it may be known; then all of it is captured.
-func known(m layer.Baselines, c sandbox.SnapshotRequest) (layer.Index, dormouse.SnapshotID) {
-	for _, point := range []dormouse.SnapshotID{c.Since, c.Workspace.Base} {
-		if point == "" {
+// baseline is the index of the workspace at the snapshot to compare with, or at the one it
+// was made from. If there is none of either, all files are copied.
+func baseline(m layer.Baselines, c sandbox.SnapshotRequest) (layer.Index, dormouse.SnapshotID) {
+	for _, id := range []dormouse.SnapshotID{c.Since, c.Workspace.Base} {
+		if id == "" {
 			continue
 		}
-		if before := m.Read(string(point), c.Limits); before != nil {
-			return before, point
+		if before := m.Read(string(id), c.Limits); before != nil {
+			return before, id
 		}
 	}
 	return nil, ""

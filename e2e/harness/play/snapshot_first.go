@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// first copies files in and reverts the first turn, which broke them: what people had
-// put there is there again, whoever died meanwhile.
+// first copies files in and reverts the first turn, which broke them: the files that people
+// had put there must be there again, whoever was killed meanwhile.
 func first(ctx context.Context, p *Play) error {
 	files, err := wholeTar()
 	if err != nil {

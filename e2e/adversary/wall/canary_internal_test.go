@@ -17,7 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-func TestACanaryIsFoundHoweverItIsSpelled(t *testing.T) {
+func TestACanaryIsFoundInEveryEncoding(t *testing.T) {
 	c := newCanary("here")
 	f := newFinder(newCanary("elsewhere"), c)
 	escaped := ""
@@ -81,15 +81,15 @@ func TestACanaryIsFoundInWhatIsPacked(t *testing.T) {
 	}
 }
 
-func TestTextOfASandboxIsFoundInWhatIsTold(t *testing.T) {
-	for name, told := range map[string]any{
+func TestTextOfASandboxIsFoundInAnswers(t *testing.T) {
+	for name, reported := range map[string]any{
 		"colours":   map[string]any{"error": map[string]any{"message": "it ended: \x1b[31mred"}},
 		"too long":  map[string]any{"events": []any{map[string]any{"payload": map[string]any{"error": strings.Repeat("a", mostWords+1)}}}},
 		"a zero":    map[string]any{"reason": "a\x00b"},
 		"a return":  map[string]any{"detail": "a\r\nb"},
 		"in a list": []any{map[string]any{"lost": "\x1b"}},
 	} {
-		b, err := json.Marshal(told)
+		b, err := json.Marshal(reported)
 		if err != nil {
 			t.Fatal(err)
 		}

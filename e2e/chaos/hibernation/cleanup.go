@@ -20,8 +20,8 @@ import (
 // leave deletes half of the sessions, stops the server, ends what it left awake,
 // and counts after each step what is there although nobody has it. In the end
 // nothing keeps the data directory from being removed.
-func (n *naps) leave(ctx context.Context) error {
-	stay := n.delete(ctx)
+func (n *trial) leave(ctx context.Context) error {
+	stay := n.deleteHalf(ctx)
 	n.leaks(ctx, "half of the sessions were deleted and the others sleep", true, nil, stay)
 	few := stay[:min(len(stay), 3)]
 	for _, s := range few {
@@ -61,9 +61,9 @@ func (n *naps) leave(ctx context.Context) error {
 	return nil
 }
 
-// delete deletes every other session and returns the rest. Some of those that
+// deleteHalf deletes every other session and returns the rest. Some of those that
 // are deleted are awake.
-func (n *naps) delete(ctx context.Context) (stay []*sleeper) {
+func (n *trial) deleteHalf(ctx context.Context) (stay []*sleeper) {
 	var deleting sync.WaitGroup
 	for i, s := range n.sleepers {
 		if s.Session == nil {
@@ -98,7 +98,7 @@ func (n *naps) delete(ctx context.Context) (stay []*sleeper) {
 
 // leaks counts what nobody has. A server may be making a spare just then, so that
 // it is asked again for a while.
-func (n *naps) leaks(ctx context.Context, when string, serving bool, awake, all []*sleeper) {
+func (n *trial) leaks(ctx context.Context, when string, serving bool, awake, all []*sleeper) {
 	var up, down []dormouse.SessionID
 	for _, s := range all {
 		if slices.Contains(awake, s) {
@@ -123,7 +123,7 @@ func (n *naps) leaks(ctx context.Context, when string, serving bool, awake, all 
 }
 
 // end ends the sandboxes of a server that is not there.
-func (n *naps) end(ctx context.Context) error {
+func (n *trial) end(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, n.Server, "sandboxes", "end", "--data", n.keeper.Data).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("end all sandboxes: %w: %s", err, out)
@@ -137,23 +137,23 @@ func (s *sleeper) after(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	records, err := s.copy(ctx)
+	records, err := s.copyOut(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.bed(ctx, false); err != nil {
+	if err := s.hibernate(ctx, false); err != nil {
 		return err
 	}
 	log, err := s.Events(ctx)
 	if err != nil {
 		return err
 	}
-	s.naps.merge(s, evidence{Records: records, Writers: s.writers, Looks: s.looks, Log: log}.judge())
+	s.trial.merge(s, evidence{Records: records, Writers: s.writers, Looks: s.looks, Log: log}.judge())
 	return nil
 }
 
 // checkVolumes has the file systems of sessions that sleep checked.
-func (n *naps) checkVolumes(ctx context.Context, all []*sleeper) {
+func (n *trial) checkVolumes(ctx context.Context, all []*sleeper) {
 	fsck := "/usr/sbin/e2fsck"
 	if found, err := exec.LookPath("e2fsck"); err == nil {
 		fsck = found
@@ -161,7 +161,7 @@ func (n *naps) checkVolumes(ctx context.Context, all []*sleeper) {
 	for _, s := range all {
 		image := filepath.Join(n.keeper.Data, "sandbox", rig.GVisor, "sessions", string(s.ID), "volume.img")
 		if out, err := exec.CommandContext(ctx, fsck, "-fn", image).CombinedOutput(); err != nil {
-			n.add(Torn, "%s %s: its file system is damaged: %v: %s", s.Name, s.ID, err, strings.TrimSpace(string(out)))
+			n.add(Corrupt, "%s %s: its file system is damaged: %v: %s", s.Name, s.ID, err, strings.TrimSpace(string(out)))
 		}
 	}
 }

@@ -26,9 +26,9 @@ import (
 )
 
 var (
-	linesSeed = flag.Uint64("lines.seed", 1, "of the files that are written to at random")
-	linesFor  = flag.Duration("lines.for", random, "for how long that goes on")
-	linesIn   = flag.String("lines.in", insides, "in which sandboxes")
+	filesSeed = flag.Uint64("files.seed", 1, "of the files that are written to at random")
+	filesFor  = flag.Duration("files.for", random, "for how long that goes on")
+	filesIn   = flag.String("files.in", insides, "in which sandboxes")
 )
 
 // Whatever is done in workspaces, whenever servers are killed: every snapshot that
@@ -39,39 +39,39 @@ func TestRandomFilesAreBroughtBack(t *testing.T) {
 		t.Skip("layers are made by root")
 	}
 	t.Parallel()
-	for kind := range strings.FieldsSeq(*linesIn) {
+	for kind := range strings.FieldsSeq(*filesIn) {
 		for name, kills := range map[string]bool{"": false, " while servers are killed": true} {
 			t.Run("in "+kind+name, func(t *testing.T) {
 				t.Parallel()
-				newLines(t, kind, kills).play()
+				newRandomFiles(t, kind, kills).play()
 			})
 		}
 	}
 }
 
-// lines are sessions whose files are written to at random.
-type lines struct {
+// randomFiles is sessions whose files are written to at random.
+type randomFiles struct {
 	*world
 	r     *rand.Rand
 	hand  string // the program that writes, on this machine
 	kills bool
-	all   []*randomLine
+	all   []*randomSession
 
 	steps, taken, back, branched, killed, made, deepest int
 }
 
-// randomLine is one session of them, and what its files were like.
-type randomLine struct {
+// randomSession is one of them, and what its files were like.
+type randomSession struct {
 	*rig.Session
-	began  string // if it is a branch
-	now    string // empty if nobody knows
-	points map[dormouse.SnapshotID]string
-	gone   map[dormouse.SnapshotID]bool
-	slept  map[uint64]string // by the generation of the sandbox
-	execs  int
+	began     string // if it is a branch
+	now       string // empty if nobody knows
+	snapshots map[dormouse.SnapshotID]string
+	gone      map[dormouse.SnapshotID]bool
+	slept     map[uint64]string // by the generation of the sandbox
+	execs     int
 }
 
-func newLines(t *testing.T, kind string, kills bool) *lines {
+func newRandomFiles(t *testing.T, kind string, kills bool) *randomFiles {
 	t.Helper()
 	hand := filepath.Join(t.TempDir(), "hand")
 	must(t, rig.Compile(t.Context(), hand, "./e2e/cmd/hand"))
@@ -79,7 +79,7 @@ func newLines(t *testing.T, kind string, kills bool) *lines {
 	if kills {
 		seed = 2
 	}
-	l := &lines{r: rand.New(rand.NewPCG(*linesSeed, seed)), hand: hand, kills: kills}
+	l := &randomFiles{r: rand.New(rand.NewPCG(*filesSeed, seed)), hand: hand, kills: kills}
 	l.world = newWorld(t, func(s *rig.Server) {
 		s.Sandbox, s.Store = kind, rig.Store{}
 		s.Flags = append(s.Flags, "--snapshots-keep", "0", "--sandbox-disk", "256M", "--sleep-after", "0")
@@ -90,42 +90,42 @@ func newLines(t *testing.T, kind string, kills bool) *lines {
 	return l
 }
 
-func (l *lines) play() {
+func (l *randomFiles) play() {
 	s, err := l.Create(l.ctx, "random", map[string]any{"warm": true}, "")
 	must(l.t, err)
 	l.deepen(l.add(s, ""))
 	begun := time.Now()
 	tried := func() bool { return l.taken > 0 && l.back > 0 && l.branched > 0 && l.kills == (l.killed > 0) }
-	for !l.t.Failed() && (time.Since(begun) < *linesFor || !tried() && time.Since(begun) < 10**linesFor) {
-		line := l.all[l.r.IntN(len(l.all))]
+	for !l.t.Failed() && (time.Since(begun) < *filesFor || !tried() && time.Since(begun) < 10**filesFor) {
+		rs := l.all[l.r.IntN(len(l.all))]
 		act := l.act()
-		l.maybeKilled(func() { act(line) })
+		l.maybeKilled(func() { act(rs) })
 	}
-	for n, line := range l.all {
-		l.listed(line)
-		l.sample(line, time.Now().Add(*linesFor/4/time.Duration(len(l.all)-n)))
-		must(l.t, line.Delete(l.ctx))
+	for n, rs := range l.all {
+		l.listed(rs)
+		l.sample(rs, time.Now().Add(*filesFor/4/time.Duration(len(l.all)-n)))
+		must(l.t, rs.Delete(l.ctx))
 	}
-	l.t.Logf("seed %d: %d steps, %d points, %d times back, %d branches, %d kills; at most %d layers",
-		*linesSeed, l.steps, l.taken, l.back, l.branched, l.killed, l.deepest)
+	l.t.Logf("seed %d: %d steps, %d snapshots, %d restores, %d branches, %d kills; at most %d layers",
+		*filesSeed, l.steps, l.taken, l.back, l.branched, l.killed, l.deepest)
 	if l.deepest < deep || l.steps == 0 || !tried() {
 		l.t.Error("not everything was tried")
 	}
 }
 
-// deep is how long a line is that is worth being made shorter.
+// deep is how long a chain is that is worth compaction.
 const deep = 13
 
-// deepen makes a line so long.
-func (l *lines) deepen(line *randomLine) {
+// deepen makes a chain that long.
+func (l *randomFiles) deepen(rs *randomSession) {
 	for range deep + 2 {
-		l.write(line)
-		l.take(line)
+		l.write(rs)
+		l.take(rs)
 	}
 }
 
 // act picks what is done next.
-func (l *lines) act() func(*randomLine) {
+func (l *randomFiles) act() func(*randomSession) {
 	switch l.r.IntN(40) {
 	case 0:
 		return l.branch
@@ -145,7 +145,7 @@ func (l *lines) act() func(*randomLine) {
 }
 
 // maybeKilled does something, under which the server may be killed.
-func (l *lines) maybeKilled(do func()) {
+func (l *randomFiles) maybeKilled(do func()) {
 	if !l.kills || l.r.IntN(4) > 0 {
 		do()
 		return
@@ -163,60 +163,60 @@ func (l *lines) maybeKilled(do func()) {
 }
 
 // add notes a session whose files are as they are said to be.
-func (l *lines) add(s *rig.Session, now string) *randomLine {
-	line := &randomLine{
-		Session: s, began: now, now: now, points: make(map[dormouse.SnapshotID]string), gone: make(map[dormouse.SnapshotID]bool),
+func (l *randomFiles) add(s *rig.Session, now string) *randomSession {
+	rs := &randomSession{
+		Session: s, began: now, now: now, snapshots: make(map[dormouse.SnapshotID]string), gone: make(map[dormouse.SnapshotID]bool),
 		slept: make(map[uint64]string),
 	}
-	l.all = append(l.all, line)
-	return line
+	l.all = append(l.all, rs)
+	return rs
 }
 
 // write does random things to the files.
-func (l *lines) write(line *randomLine) {
+func (l *randomFiles) write(rs *randomSession) {
 	steps := 1 + l.r.IntN(60)
 	l.steps += steps
-	line.now = "" // if the command is lost
-	line.now = l.seen(line, fmt.Sprintf("-seed %d -steps %d", l.r.Uint64(), steps))
+	rs.now = "" // if the command is lost
+	rs.now = l.seen(rs, fmt.Sprintf("-seed %d -steps %d", l.r.Uint64(), steps))
 }
 
 // look compares the files with what they were when somebody last looked.
-func (l *lines) look(line *randomLine) {
+func (l *randomFiles) look(rs *randomSession) {
 	l.t.Helper()
-	now := l.seen(line, "")
-	if line.now != "" && now != line.now {
-		l.t.Fatalf("the files of %s are not what they were (workspace %s):\n%s", line.ID, l.workspaceOf(line), layertest.Difference(line.now, now))
+	now := l.seen(rs, "")
+	if rs.now != "" && now != rs.now {
+		l.t.Fatalf("the files of %s are not what they were (workspace %s):\n%s", rs.ID, l.workspaceOf(rs), layertest.Difference(rs.now, now))
 	}
-	line.now = now
+	rs.now = now
 }
 
 // workspaceOf says what the session says of its files.
-func (l *lines) workspaceOf(line *randomLine) string {
+func (l *randomFiles) workspaceOf(rs *randomSession) string {
 	var raw string
-	_ = l.Get(l.ctx, line.Path(""), &raw) // for people
+	_ = l.Get(l.ctx, rs.Path(""), &raw) // for people
 	return raw
 }
 
 // seen runs the program, and returns what the files are like then. A command that
 // was lost is followed by one that only looks.
-func (l *lines) seen(line *randomLine, args string) string {
+func (l *randomFiles) seen(rs *randomSession, args string) string {
 	l.t.Helper()
 	for range 10 {
-		line.execs++
-		told, err := line.Ask(l.ctx, rig.Asked{ClientID: fmt.Sprint("exec", line.execs), Command: l.inside() + " " + args})
+		rs.execs++
+		result, err := rs.Ask(l.ctx, rig.Asked{ClientID: fmt.Sprint("exec", rs.execs), Command: l.inside() + " " + args})
 		must(l.t, err)
-		if told.Ran() && told.Exit == notFound {
-			l.bring(line)
+		if result.Ran() && result.Exit == notFound {
+			l.bring(rs)
 			continue
 		}
 		args = ""
-		if !told.Ran() {
+		if !result.Ran() {
 			continue
 		}
-		if told.Exit != 0 {
-			l.t.Fatalf("the command of %s ended with %d: %s", line.ID, told.Exit, told.Output)
+		if result.Exit != 0 {
+			l.t.Fatalf("the command of %s ended with %d: %s", rs.ID, result.Exit, result.Output)
 		}
-		return unpacked(l.t, told.Output)
+		return unpacked(l.t, result.Output)
 	}
 	l.t.Fatal("no command was run to its end")
 	return ""
@@ -226,7 +226,7 @@ func (l *lines) seen(line *randomLine, args string) string {
 const notFound = 127
 
 // inside is where a sandbox has the program.
-func (l *lines) inside() string {
+func (l *randomFiles) inside() string {
 	if l.Sandbox == rig.GVisor {
 		return "/tmp/hand"
 	}
@@ -234,9 +234,9 @@ func (l *lines) inside() string {
 }
 
 // bring copies the program to where no snapshot sees it.
-func (l *lines) bring(line *randomLine) {
+func (l *randomFiles) bring(rs *randomSession) {
 	l.until("the program is in the sandbox", func() bool {
-		return l.command("cp", l.hand, string(line.ID)+":"+l.inside()).Run() == nil
+		return l.command("cp", l.hand, string(rs.ID)+":"+l.inside()).Run() == nil
 	})
 }
 
@@ -251,37 +251,37 @@ func unpacked(t *testing.T, coded string) string {
 }
 
 // take takes a snapshot of what is there.
-func (l *lines) take(line *randomLine) {
-	if line.now == "" {
-		l.look(line)
+func (l *randomFiles) take(rs *randomSession) {
+	if rs.now == "" {
+		l.look(rs)
 	}
 	l.made++
 	var taken listedSnapshot
-	must(l.t, line.Repeat(l.ctx, http.MethodPost, line.Path("/snapshots"), map[string]any{"id": fmt.Sprint("point", l.made)}, &taken))
+	must(l.t, rs.Repeat(l.ctx, http.MethodPost, rs.Path("/snapshots"), map[string]any{"id": fmt.Sprint("snapshot", l.made)}, &taken))
 	l.deepest = max(l.deepest, taken.Depth)
-	line.points[dormouse.SnapshotID(taken.ID)] = line.now
+	rs.snapshots[dormouse.SnapshotID(taken.ID)] = rs.now
 	l.taken++
 }
 
 // restore goes back to one of the snapshots, and looks.
-func (l *lines) restore(line *randomLine) {
-	if id := l.some(line); id != "" {
-		l.restoreTo(line, id)
+func (l *randomFiles) restore(rs *randomSession) {
+	if id := l.some(rs); id != "" {
+		l.restoreTo(rs, id)
 	}
 }
 
-func (l *lines) restoreTo(line *randomLine, id dormouse.SnapshotID) {
+func (l *randomFiles) restoreTo(rs *randomSession, id dormouse.SnapshotID) {
 	l.t.Helper()
-	l.insist(line, "restore", map[string]any{"snapshot": id}, nil)
-	line.now = line.points[id]
+	l.insist(rs, "restore", map[string]any{"snapshot": id}, nil)
+	rs.now = rs.snapshots[id]
 	l.back++
-	l.look(line)
+	l.look(rs)
 }
 
 // some is one of the snapshots, empty if there is none.
-func (l *lines) some(line *randomLine) dormouse.SnapshotID {
-	l.learn(line)
-	ids := slices.Sorted(maps.Keys(line.points))
+func (l *randomFiles) some(rs *randomSession) dormouse.SnapshotID {
+	l.learn(rs)
+	ids := slices.Sorted(maps.Keys(rs.snapshots))
 	if len(ids) == 0 {
 		return ""
 	}
@@ -290,36 +290,36 @@ func (l *lines) some(line *randomLine) dormouse.SnapshotID {
 
 // insist asks for something until it is done. What a crash has left to be done
 // first is waited for.
-func (l *lines) insist(line *randomLine, what string, body, into any) {
+func (l *randomFiles) insist(rs *randomSession, what string, body, into any) {
 	l.t.Helper()
 	for {
-		_, err := line.Once(l.ctx, http.MethodPost, line.Path("/"+what), body, into)
+		_, err := rs.Once(l.ctx, http.MethodPost, rs.Path("/"+what), body, into)
 		if r := rig.Refused(err); !rig.Again(err) && (r == nil || r.Status != http.StatusConflict) {
 			must(l.t, err)
 			return
 		}
 		if wait := sleep.For(l.ctx, 20*time.Millisecond); wait != nil {
-			l.t.Fatalf("%s of %s: %v: %v", what, line.ID, err, wait)
+			l.t.Fatalf("%s of %s: %v: %v", what, rs.ID, err, wait)
 		}
 	}
 }
 
 // branch goes on from a snapshot, or from the present, in another session. When
 // there are several, one goes.
-func (l *lines) branch(line *randomLine) {
+func (l *randomFiles) branch(rs *randomSession) {
 	const most = 3
 	body := map[string]any{"title": fmt.Sprint("branch ", l.branched)}
-	was := line.now
-	if id := l.some(line); id != "" && l.r.IntN(3) > 0 {
-		body["snapshot"], was = id, line.points[id]
-	} else if line.now == "" {
-		l.look(line)
-		was = line.now
+	was := rs.now
+	if id := l.some(rs); id != "" && l.r.IntN(3) > 0 {
+		body["snapshot"], was = id, rs.snapshots[id]
+	} else if rs.now == "" {
+		l.look(rs)
+		was = rs.now
 	}
 	var made struct {
 		Session dormouse.SessionID `json:"session"`
 	}
-	l.insist(line, "branch", body, &made)
+	l.insist(rs, "branch", body, &made)
 	l.branched++
 	l.look(l.add(&rig.Session{Client: l.Client, ID: made.Session}, was))
 	if len(l.all) > most {
@@ -330,65 +330,65 @@ func (l *lines) branch(line *randomLine) {
 }
 
 // forget deletes a snapshot.
-func (l *lines) forget(line *randomLine) {
-	id := l.some(line)
+func (l *randomFiles) forget(rs *randomSession) {
+	id := l.some(rs)
 	if id == "" {
 		return
 	}
-	delete(line.points, id)
-	line.gone[id] = true
-	must(l.t, line.Repeat(l.ctx, http.MethodDelete, line.Path("/snapshots/"+string(id)), nil, nil))
-	if err := l.Get(l.ctx, line.Path("/snapshots/"+string(id)), nil); !rig.Missing(err) {
+	delete(rs.snapshots, id)
+	rs.gone[id] = true
+	must(l.t, rs.Repeat(l.ctx, http.MethodDelete, rs.Path("/snapshots/"+string(id)), nil, nil))
+	if err := l.Get(l.ctx, rs.Path("/snapshots/"+string(id)), nil); !rig.Missing(err) {
 		l.t.Fatalf("%s was deleted, and is there: %v", id, err)
 	}
 }
 
 // sleep sends the sandbox to sleep, of which a snapshot may be taken.
-func (l *lines) sleep(line *randomLine) {
-	if line.now == "" {
-		l.look(line)
+func (l *randomFiles) sleep(rs *randomSession) {
+	if rs.now == "" {
+		l.look(rs)
 	}
 	asleep := func(s rig.Shown) bool { return s.Sandbox.Phase == "cold" }
-	err := line.Insist(l.ctx, "hibernate", nil, asleep)
+	err := rs.Insist(l.ctx, "hibernate", nil, asleep)
 	if r := rig.Refused(err); r == nil || r.Status != http.StatusConflict { // it sleeps already
 		must(l.t, err)
 	}
-	shown, err := line.Until(l.ctx, asleep)
+	shown, err := rs.Until(l.ctx, asleep)
 	must(l.t, err)
-	line.slept[shown.Sandbox.Generation] = line.now
+	rs.slept[shown.Sandbox.Generation] = rs.now
 }
 
 // learn notes the snapshots that nobody asked for: of a branch as it began, and of
 // sandboxes when they went to sleep.
-func (l *lines) learn(line *randomLine) {
+func (l *randomFiles) learn(rs *randomSession) {
 	l.t.Helper()
-	log, err := line.Events(l.ctx)
+	log, err := rs.Events(l.ctx)
 	must(l.t, err)
 	for _, e := range log {
 		if e.Type != dormouse.SnapshotTaken {
 			continue
 		}
 		p := rig.Decode[dormouse.Snapshot](e)
-		was := line.began
+		was := rs.began
 		if p.Reason == dormouse.SnapshotSealing {
-			was = line.slept[p.Generation]
+			was = rs.slept[p.Generation]
 		}
-		if p.Reason == dormouse.SnapshotAsked || was == "" || line.gone[p.ID] {
+		if p.Reason == dormouse.SnapshotAsked || was == "" || rs.gone[p.ID] {
 			continue
 		}
-		line.points[p.ID] = was
+		rs.snapshots[p.ID] = was
 	}
 }
 
 // snapshotsOf lists them all.
-func (l *lines) snapshotsOf(line *randomLine) (all []listedSnapshot) {
+func (l *randomFiles) snapshotsOf(rs *randomSession) (all []listedSnapshot) {
 	l.t.Helper()
 	for after := ""; ; {
 		var page struct {
 			Snapshots []listedSnapshot `json:"snapshots"`
 			Next      string           `json:"next"`
 		}
-		path := line.Path("/snapshots?limit=100")
+		path := rs.Path("/snapshots?limit=100")
 		if after != "" {
 			path += "&after=" + after
 		}
@@ -401,25 +401,25 @@ func (l *lines) snapshotsOf(line *randomLine) (all []listedSnapshot) {
 }
 
 // listed looks whether all snapshots are there that should be.
-func (l *lines) listed(line *randomLine) {
+func (l *randomFiles) listed(rs *randomSession) {
 	l.t.Helper()
-	l.learn(line)
+	l.learn(rs)
 	there := make(map[dormouse.SnapshotID]bool)
-	for _, p := range l.snapshotsOf(line) {
+	for _, p := range l.snapshotsOf(rs) {
 		there[dormouse.SnapshotID(p.ID)] = true
 	}
-	for id := range line.points {
+	for id := range rs.snapshots {
 		if !there[id] {
-			l.t.Errorf("%s of %s is not listed", id, line.ID)
+			l.t.Errorf("%s of %s is not listed", id, rs.ID)
 		}
 	}
 }
 
 // sample goes back to snapshots of all ages.
-func (l *lines) sample(line *randomLine, end time.Time) {
-	ids := slices.Sorted(maps.Keys(line.points))
+func (l *randomFiles) sample(rs *randomSession, end time.Time) {
+	ids := slices.Sorted(maps.Keys(rs.snapshots))
 	l.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	for ; len(ids) > 0 && time.Now().Before(end); ids = ids[1:] {
-		l.restoreTo(line, ids[0])
+		l.restoreTo(rs, ids[0])
 	}
 }

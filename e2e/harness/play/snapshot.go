@@ -12,12 +12,12 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// lineKinds are about going back to what a workspace was like.
-func lineKinds() []Kind {
+// snapshotKinds are about snapshots of workspaces, and restoring them.
+func snapshotKinds() []Kind {
 	kinds := []Kind{
-		{Name: "line", Create: warm(), Play: line, Look: (*Play).whole},
-		{Name: "line-asleep", Create: warm(), Play: func(ctx context.Context, p *Play) error {
-			if err := line(ctx, p); err != nil {
+		{Name: "snapshot", Create: warm(), Play: snapshots, Look: (*Play).whole},
+		{Name: "snapshot-asleep", Create: warm(), Play: func(ctx context.Context, p *Play) error {
+			if err := snapshots(ctx, p); err != nil {
 				return err
 			}
 			cold := func(s rig.Shown) bool { return s.Sandbox.Phase != "active" }
@@ -26,14 +26,14 @@ func lineKinds() []Kind {
 			}
 			return p.whole(ctx)
 		}, Look: (*Play).whole},
-		{Name: "line-turns", Create: warm(), Play: turns},
-		{Name: "line-first", Create: warm(), Play: first, Look: (*Play).whole},
-		{Name: "line-branch", Create: warm(), Play: branches, Look: (*Play).wholeBranches},
-		{Name: "line-forget", Create: warm(), Play: forgets, Look: (*Play).whole},
-		{Name: "line-long", Create: warm(), Play: long, Look: (*Play).whole},
-		{Name: "line-collect", Create: warm(), Play: collects, Look: (*Play).wholeBranches, Kills: true},
-		{Name: "line-calls", Create: map[string]any{"environment": map[string]any{"snapshots": "call"}}, Play: calls},
-		{Name: "line-image", Create: warm(), Play: image, Look: (*Play).whole},
+		{Name: "snapshot-turns", Create: warm(), Play: turns},
+		{Name: "snapshot-first", Create: warm(), Play: first, Look: (*Play).whole},
+		{Name: "snapshot-branch", Create: warm(), Play: branches, Look: (*Play).wholeBranches},
+		{Name: "snapshot-forget", Create: warm(), Play: forgets, Look: (*Play).whole},
+		{Name: "snapshot-long", Create: warm(), Play: long, Look: (*Play).whole},
+		{Name: "snapshot-collect", Create: warm(), Play: collects, Look: (*Play).wholeBranches, Kills: true},
+		{Name: "snapshot-calls", Create: map[string]any{"environment": map[string]any{"snapshots": "call"}}, Play: calls},
+		{Name: "snapshot-image", Create: warm(), Play: image, Look: (*Play).whole},
 	}
 	for i := range kinds {
 		kinds[i].Env, kinds[i].Collects = []string{"DORMOUSE_COLLECT_EVERY=100ms"}, true
@@ -41,9 +41,9 @@ func lineKinds() []Kind {
 	return kinds
 }
 
-// line keeps a workspace, breaks it and goes back. What somebody was told was kept is
-// there again once they are told so.
-func line(ctx context.Context, p *Play) error {
+// snapshots takes a snapshot of a workspace, breaks it and restores the snapshot. Once a
+// restore is acknowledged, the files of an acknowledged snapshot must be there again.
+func snapshots(ctx context.Context, p *Play) error {
 	if _, err := p.mustRun(ctx, "mkdir -p d; echo one > d/kept; ln -sf d/kept link"); err != nil {
 		return err
 	}
@@ -56,19 +56,19 @@ func line(ctx context.Context, p *Play) error {
 	if err := p.again(ctx, "snapshots", map[string]any{"id": "broken"}); err != nil {
 		return err
 	}
-	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("kept")}); err != nil {
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.snapshotID("kept")}); err != nil {
 		return err
 	}
 	return p.whole(ctx)
 }
 
-// branches goes on elsewhere from a point and from the present, and what becomes of
-// the one does not become of the others.
+// branches branches from a snapshot and from the present state, and checks that the branches
+// are independent.
 func branches(ctx context.Context, p *Play) error {
-	if err := line(ctx, p); err != nil {
+	if err := snapshots(ctx, p); err != nil {
 		return err
 	}
-	for _, at := range []dormouse.SnapshotID{p.point("kept"), "", p.point("kept")} {
+	for _, at := range []dormouse.SnapshotID{p.snapshotID("kept"), "", p.snapshotID("kept")} {
 		if err := p.branch(ctx, at); err != nil {
 			return err
 		}
@@ -85,8 +85,8 @@ func branches(ctx context.Context, p *Play) error {
 	return p.wholeBranches(ctx)
 }
 
-// branch makes a session that goes on from a point, or from the present. Asked again
-// after a crash there may be two, and both are well.
+// branch makes a branch from a snapshot, or from the present state. A request that is
+// repeated after a crash may make two, and both are fine.
 func (p *Play) branch(ctx context.Context, at dormouse.SnapshotID) error {
 	body := map[string]any{"snapshot": at}
 	if at == "" {
@@ -107,7 +107,7 @@ func (p *Play) branch(ctx context.Context, at dormouse.SnapshotID) error {
 	}
 }
 
-// forgets deletes the points around one that is gone back to.
+// forgets deletes the snapshots before and after one that is restored.
 func forgets(ctx context.Context, p *Play) error {
 	if _, err := p.mustRun(ctx, "echo before > before"); err != nil {
 		return err
@@ -118,7 +118,7 @@ func forgets(ctx context.Context, p *Play) error {
 	if _, err := p.mustRun(ctx, "rm -f before"); err != nil {
 		return err
 	}
-	if err := line(ctx, p); err != nil {
+	if err := snapshots(ctx, p); err != nil {
 		return err
 	}
 	for _, name := range []string{"before", "broken", "broken"} {
@@ -126,20 +126,20 @@ func forgets(ctx context.Context, p *Play) error {
 			return err
 		}
 	}
-	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("kept")}); err != nil {
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.snapshotID("kept")}); err != nil {
 		return err
 	}
 	return p.whole(ctx)
 }
 
-// forget deletes a point.
+// forget deletes a snapshot.
 func (p *Play) forget(ctx context.Context, name string) error {
-	return p.Repeat(ctx, http.MethodDelete, p.Path("/snapshots/"+string(p.point(name))), nil, nil)
+	return p.Repeat(ctx, http.MethodDelete, p.Path("/snapshots/"+string(p.snapshotID(name))), nil, nil)
 }
 
-// long makes a line that is worth being made shorter, and goes back on it.
+// long makes a chain that is long enough for compaction, and restores from it.
 func long(ctx context.Context, p *Play) error {
-	if err := line(ctx, p); err != nil {
+	if err := snapshots(ctx, p); err != nil {
 		return err
 	}
 	const steps = 16
@@ -157,25 +157,24 @@ func long(ctx context.Context, p *Play) error {
 	if err := p.again(ctx, "snapshots", map[string]any{"id": "last"}); err != nil {
 		return err
 	}
-	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("later3")}); err != nil {
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.snapshotID("later3")}); err != nil {
 		return err
 	}
-	told, err := p.mustRun(ctx, "cat d/kept later; ls")
+	result, err := p.mustRun(ctx, "cat d/kept later; ls")
 	if err != nil {
 		return err
 	}
-	if want := "one\n3\nd\nlater\nlater0\nlater1\nlater2\nlater3\nlink\n"; told.Output != want {
-		return fmt.Errorf("went back on a long line and found %q, not %q", told.Output, want)
+	if want := "one\n3\nd\nlater\nlater0\nlater1\nlater2\nlater3\nlink\n"; result.Output != want {
+		return fmt.Errorf("restored from a long chain and found %q, not %q", result.Output, want)
 	}
-	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.point("last")}); err != nil {
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": p.snapshotID("last")}); err != nil {
 		return err
 	}
 	return p.whole(ctx)
 }
 
-// collects has the server look for what nobody needs when much of that is there: of
-// points that were deleted, of a session that is gone, and of one that never came to
-// be.
+// collects makes the server collect unreferenced layers when there are many: of deleted
+// snapshots, of a deleted session, and of one that was never created.
 func collects(ctx context.Context, p *Play) error {
 	if err := branches(ctx, p); err != nil {
 		return err
@@ -193,7 +192,7 @@ func collects(ctx context.Context, p *Play) error {
 	return p.Collected(ctx)
 }
 
-// Collected waits until nothing is there that nobody needs.
+// Collected waits until all unreferenced layers are removed.
 func (p *Play) Collected(ctx context.Context) error {
 	for {
 		named, err := p.Named(ctx)
@@ -205,12 +204,12 @@ func (p *Play) Collected(ctx context.Context) error {
 			return err
 		}
 		if err := sleep.For(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("%v are needed by nobody: %w", left, err)
+			return fmt.Errorf("%v are not referenced: %w", left, err)
 		}
 	}
 }
 
-// turns goes back to before the turn that broke the workspace.
+// turns reverts the turn that broke the workspace.
 func turns(ctx context.Context, p *Play) error {
 	for i, command := range []string{"mkdir -p d; echo one > d/kept; ln -sf d/kept link", "rm -rf d link; echo x > later"} {
 		if err := p.Prompt(ctx, fmt.Sprint("p", i), p.Script(rig.Bash(command), rig.Say("so it is"))); err != nil {
@@ -227,7 +226,7 @@ func turns(ctx context.Context, p *Play) error {
 	err := p.again(ctx, "revert", map[string]any{"prompt": broke})
 	if rig.Refused(err) != nil {
 		// It may have been reverted before the answer was lost; and a crash may have
-		// left the first turn without a point.
+		// left the first turn without a snapshot.
 		return nil //nolint:nilerr // that is no fault
 	}
 	if err != nil {
@@ -236,12 +235,12 @@ func turns(ctx context.Context, p *Play) error {
 	return p.whole(ctx)
 }
 
-// point is the id of a snapshot that was asked for by a name.
-func (p *Play) point(name string) dormouse.SnapshotID {
+// snapshotID is the id of a snapshot that was asked for under a client's id.
+func (p *Play) snapshotID(name string) dormouse.SnapshotID {
 	return dormouse.SnapshotID(dormouse.DeriveID(dormouse.SnapshotPrefix, string(p.ID), "client", name))
 }
 
-// again asks for what is the same twice, until there is an answer.
+// again repeats an idempotent command until there is an answer.
 func (p *Play) again(ctx context.Context, what string, body any) error {
 	for {
 		if err := p.Command(ctx, what, body); !rig.Again(err) {
@@ -250,20 +249,20 @@ func (p *Play) again(ctx context.Context, what string, body any) error {
 	}
 }
 
-// wholeFiles is what is kept, and lookWhole shows it.
+// wholeFiles is what the snapshot holds, and lookWhole prints it.
 const (
 	lookWhole  = "cat d/kept; readlink link; ls"
 	wholeFiles = "one\nd/kept\nd\nlink\n"
 )
 
-// whole looks whether the files are those that were kept.
+// whole checks that the files are those of the snapshot.
 func (p *Play) whole(ctx context.Context) error {
-	told, err := p.mustRun(ctx, lookWhole)
+	result, err := p.mustRun(ctx, lookWhole)
 	if err != nil {
 		return err
 	}
-	if told.Output != wholeFiles {
-		return fmt.Errorf("went back to a snapshot and found %q, not %q", told.Output, wholeFiles)
+	if result.Output != wholeFiles {
+		return fmt.Errorf("went back to a snapshot and found %q, not %q", result.Output, wholeFiles)
 	}
 	return nil
 }
@@ -271,15 +270,15 @@ func (p *Play) whole(ctx context.Context) error {
 // wholeBranches looks whether the branches have the files, too.
 func (p *Play) wholeBranches(ctx context.Context) error {
 	for _, b := range p.branched {
-		told, err := rig.Exec{Unknown: true}, error(nil)
+		result, err := rig.Exec{Unknown: true}, error(nil)
 		for range 5 {
-			if p.nonce++; told.Ran() || err != nil {
+			if p.nonce++; result.Ran() || err != nil {
 				break
 			}
-			told, err = b.Ask(ctx, rig.Asked{ClientID: p.lastNonce(), Command: lookWhole})
+			result, err = b.Ask(ctx, rig.Asked{ClientID: p.lastNonce(), Command: lookWhole})
 		}
-		if err == nil && told.Output != wholeFiles {
-			err = fmt.Errorf("branched from a snapshot and found %q, not %q", told.Output, wholeFiles)
+		if err == nil && result.Output != wholeFiles {
+			err = fmt.Errorf("branched from a snapshot and found %q, not %q", result.Output, wholeFiles)
 		}
 		if err != nil {
 			return err

@@ -16,8 +16,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// publish tells clients on this machine where the server is. On a disk that is
-// full it does so as soon as there is room.
+// publish writes the address of the server to a file, for clients on this machine. If the
+// disk is full it does so as soon as there is space.
 func (s *server) publish(ctx context.Context) {
 	write := func() error {
 		b, err := json.Marshal(running{Address: s.listener.Addr().String(), PID: os.Getpid()})
@@ -43,16 +43,16 @@ func (s *server) publish(ctx context.Context) {
 	})
 }
 
-// withdraw takes back what publish wrote, unless another server that uses the
-// same directory has written its own since.
+// withdraw removes the file that publish wrote, unless another server of the same
+// directory has overwritten it since.
 func (s *server) withdraw() error {
 	path := filepath.Join(s.config.Data, serverFile)
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) { // there was never room for it, or it was another's
+	if errors.Is(err, fs.ErrNotExist) { // the disk was full all the time, or another server removed it
 		return nil
 	}
-	var told running
-	if err == nil && json.Unmarshal(b, &told) == nil && told.Address != s.listener.Addr().String() {
+	var published running
+	if err == nil && json.Unmarshal(b, &published) == nil && published.Address != s.listener.Addr().String() {
 		return nil
 	}
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {

@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-// image carries a workspace out, breaks it, and brings it in again: as a snapshot of
-// the session, and as a session of its own. Brought in twice it is there once.
+// image exports a workspace, breaks it, and imports it again: as a snapshot of the session,
+// and as a session of its own. Imports are idempotent.
 func image(ctx context.Context, p *Play) error {
 	if _, err := p.mustRun(ctx, "mkdir -p d; echo one > d/kept; ln -sf d/kept link"); err != nil {
 		return err
@@ -21,7 +21,7 @@ func image(ctx context.Context, p *Play) error {
 		return err
 	}
 	var tar string
-	if err := p.Get(ctx, p.Path("/snapshots/"+string(p.point("kept"))+"/export"), &tar); err != nil {
+	if err := p.Get(ctx, p.Path("/snapshots/"+string(p.snapshotID("kept"))+"/export"), &tar); err != nil {
 		return err
 	}
 	var made [2]struct {
@@ -35,7 +35,7 @@ func image(ctx context.Context, p *Play) error {
 			}
 		}
 		if made[0] != made[1] {
-			return fmt.Errorf("brought in twice, it is %v", made)
+			return fmt.Errorf("imported twice, it is %v", made)
 		}
 		if made[0].Session == p.ID {
 			continue
@@ -47,23 +47,23 @@ func image(ctx context.Context, p *Play) error {
 	if _, err := p.mustRun(ctx, "rm -r d link; echo x > later"); err != nil {
 		return err
 	}
-	var points struct {
+	var listed struct {
 		Snapshots []struct {
 			ID     dormouse.SnapshotID `json:"snapshot"`
 			Reason string              `json:"reason"`
 		} `json:"snapshots"`
 	}
-	if err := p.Get(ctx, p.Path("/snapshots"), &points); err != nil {
+	if err := p.Get(ctx, p.Path("/snapshots"), &listed); err != nil {
 		return err
 	}
 	var came []dormouse.SnapshotID
-	for _, s := range points.Snapshots {
+	for _, s := range listed.Snapshots {
 		if s.Reason == dormouse.SnapshotImported {
 			came = append(came, s.ID)
 		}
 	}
 	if len(came) != 1 {
-		return fmt.Errorf("brought in are %v", came)
+		return fmt.Errorf("imported are %v", came)
 	}
 	if err := p.again(ctx, "restore", map[string]any{"snapshot": came[0]}); err != nil {
 		return err
@@ -71,7 +71,7 @@ func image(ctx context.Context, p *Play) error {
 	return p.whole(ctx)
 }
 
-// calls goes back to between two calls of one turn.
+// calls restores the snapshot between two calls of one turn.
 func calls(ctx context.Context, p *Play) error {
 	err := p.Prompt(ctx, "p0", p.Script(rig.Bash("mkdir -p d; echo one > d/kept; ln -sf d/kept link"), rig.Bash("rm -rf d link; echo x > later"), rig.Say("so it is")))
 	if err != nil {
@@ -80,20 +80,20 @@ func calls(ctx context.Context, p *Play) error {
 	if err := p.Settle(ctx); err != nil {
 		return err
 	}
-	var points struct {
+	var listed struct {
 		Snapshots []struct {
 			ID     dormouse.SnapshotID `json:"snapshot"`
 			Reason string              `json:"reason"`
 		} `json:"snapshots"`
 	}
-	if err := p.Get(ctx, p.Path("/snapshots"), &points); err != nil {
+	if err := p.Get(ctx, p.Path("/snapshots"), &listed); err != nil {
 		return err
 	}
-	n := len(points.Snapshots)
-	if n == 0 || points.Snapshots[n-1].Reason != dormouse.SnapshotOfCall {
-		return fmt.Errorf("there are %v", points.Snapshots)
+	n := len(listed.Snapshots)
+	if n == 0 || listed.Snapshots[n-1].Reason != dormouse.SnapshotOfCall {
+		return fmt.Errorf("there are %v", listed.Snapshots)
 	}
-	if err := p.again(ctx, "restore", map[string]any{"snapshot": points.Snapshots[n-1].ID}); err != nil {
+	if err := p.again(ctx, "restore", map[string]any{"snapshot": listed.Snapshots[n-1].ID}); err != nil {
 		return err
 	}
 	broken := p.whole(ctx)

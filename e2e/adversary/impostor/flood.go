@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// crowd stands at the server's door: connections that say nothing take every place
-// there is for those who have yet to say who they are, so that nobody else gets in.
-type crowd struct {
+// flood keeps connections open that send nothing: they use up all that the server accepts
+// before authentication, so that nobody else is accepted.
+type flood struct {
 	runner Runner
 	stop   chan struct{}
 	all    sync.WaitGroup
@@ -27,22 +27,22 @@ type waiting struct {
 }
 
 const (
-	// standers is a few more than there are places.
-	standers = 72
+	// most is a few more than the server accepts.
+	most = 72
 	// turnedAway is how long one of them stays away. Somebody is back every millisecond.
 	turnedAway = 50 * time.Millisecond
 )
 
-func (r Runner) crowd() *crowd {
-	c := &crowd{runner: r, stop: make(chan struct{}), there: make(map[*waiting]bool)}
-	for range standers {
+func (r Runner) flood() *flood {
+	c := &flood{runner: r, stop: make(chan struct{}), there: make(map[*waiting]bool)}
+	for range most {
 		c.all.Go(c.stand)
 	}
 	return c
 }
 
 // stand waits in one place until it is turned away or called, and then in another.
-func (c *crowd) stand() {
+func (c *flood) stand() {
 	for {
 		select {
 		case <-c.stop:
@@ -72,9 +72,9 @@ func (c *crowd) stand() {
 }
 
 // call returns one that has a place: who had none was turned away at once.
-func (c *crowd) call() (net.Conn, error) {
+func (c *flood) call() (net.Conn, error) {
 	const settled = 20 * time.Millisecond
-	for until := time.Now().Add(talk); time.Now().Before(until); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(handshakeTimeout); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		c.mu.Lock()
 		for w := range c.there {
 			if time.Since(w.since) > settled {
@@ -82,7 +82,7 @@ func (c *crowd) call() (net.Conn, error) {
 				c.mu.Unlock()
 				_ = w.SetReadDeadline(time.Unix(1, 0))
 				<-w.done
-				return w.Conn, w.SetDeadline(time.Now().Add(talk))
+				return w.Conn, w.SetDeadline(time.Now().Add(handshakeTimeout))
 			}
 		}
 		c.mu.Unlock()
@@ -90,7 +90,7 @@ func (c *crowd) call() (net.Conn, error) {
 	return nil, os.ErrDeadlineExceeded
 }
 
-func (c *crowd) leave() {
+func (c *flood) leave() {
 	close(c.stop)
 	c.mu.Lock()
 	for w := range c.there {

@@ -60,7 +60,7 @@ func TestRecordsThatAreAllThereAreGood(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	b := readBoxes(good(t).Log)
-	if b.hibernated != 1 || b.woken != 2 || b.kept != 1 || b.told != 1 {
+	if b.hibernated != 1 || b.woken != 2 || b.restored != 1 || b.reported != 1 {
 		t.Errorf("counted %+v", b)
 	}
 }
@@ -70,10 +70,10 @@ func TestDamageIsFound(t *testing.T) {
 		zero, words string
 		damage      func(*evidence)
 	}{
-		"a byte is another":          {Torn, "it is not record", func(e *evidence) { e.Records[700] ^= 1 }},
-		"what was seen is another":   {Torn, "not those that somebody saw", func(e *evidence) { e.Records[700] ^= 1 }},
-		"a hole of zeroes":           {Torn, "at byte", func(e *evidence) { copy(e.Records[100:], make([]byte, 50)) }},
-		"the end is cut off":         {Torn, "it is not record", func(e *evidence) { e.Records = e.Records[:len(e.Records)-5] }},
+		"a byte is another":          {Corrupt, "it is not record", func(e *evidence) { e.Records[700] ^= 1 }},
+		"what was seen is another":   {Corrupt, "not those that somebody saw", func(e *evidence) { e.Records[700] ^= 1 }},
+		"a hole of zeroes":           {Corrupt, "at byte", func(e *evidence) { copy(e.Records[100:], make([]byte, 50)) }},
+		"the end is cut off":         {Corrupt, "it is not record", func(e *evidence) { e.Records = e.Records[:len(e.Records)-5] }},
 		"a record is missing":        {oracle.Lost, "record 9 of w0 comes after record 7", func(e *evidence) { e.Records = bytes.Replace(e.Records, []byte(record("w0", 8)), nil, 1) }},
 		"the first is missing":       {oracle.Lost, "record 2 of w1 comes after record 0", func(e *evidence) { e.Records = bytes.Replace(e.Records, []byte(record("w1", 1)), nil, 1) }},
 		"a record is there twice":    {oracle.Double, "record 8 of w0 comes again", func(e *evidence) { e.Records = append(e.Records, record("w0", 8)...) }},

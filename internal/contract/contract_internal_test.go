@@ -31,17 +31,17 @@ func TestFieldsAreNamedAsJSONNamesThem(t *testing.T) {
 	}
 }
 
-// recorder is told what a check finds.
+// recorder records the errors of a check.
 type recorder struct {
 	testing.TB
-	told []string
+	reported []string
 }
 
 func (r *recorder) Helper() {}
 
-func (r *recorder) Errorf(_ string, args ...any) { r.told = append(r.told, args[1].(string)) }
+func (r *recorder) Errorf(_ string, args ...any) { r.reported = append(r.reported, args[1].(string)) }
 
-func TestAPromiseIsKeptOrTakenBackByHand(t *testing.T) {
+func TestAPromiseIsOnlyRemovedByHand(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lines.txt")
 	check := func(updating bool, want []string, lines ...string) {
 		t.Helper()
@@ -50,8 +50,8 @@ func TestAPromiseIsKeptOrTakenBackByHand(t *testing.T) {
 		defer func() { *update = was }()
 		r := &recorder{TB: t}
 		File{Path: path, Grows: Wider}.Check(r, lines)
-		if !slices.Equal(r.told, want) {
-			t.Errorf("%q: told %q, want %q", lines, r.told, want)
+		if !slices.Equal(r.reported, want) {
+			t.Errorf("%q: reported %q, want %q", lines, r.reported, want)
 		}
 	}
 	check(true, nil, "{a:int}", "{a:int}", "{b:int}")

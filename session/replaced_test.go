@@ -105,7 +105,7 @@ func TestGoingBackIsRefusedIfWhatItReplacesLiesOverALostBlob(t *testing.T) {
 // What a sandbox leaves behind is sealed, which gives its volume up, only as layers that
 // are all there.
 func TestNothingIsSealedOverALostBlob(t *testing.T) {
-	alongLine(t, func(t *testing.T, h *house, d *lined) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		d.sealing = true
 		_, second := h.twoTurns(d)
 		h.lose(second)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/dormouse-run/dormouse/internal/crash"
 	"github.com/dormouse-run/dormouse/runner"
@@ -115,7 +114,7 @@ func (d *Driver) save(ctx context.Context, h handle, b box, v sessionDir, f runn
 		number = r.Workspace
 	}
 	return memoryImage{
-		Workspace: number, Generation: h.Generation, Secret: secret, Runner: filepath.Base(d.opts.Runner), Program: programVersion(), Host: hostVersion(of), Spec: &of,
+		Workspace: number, Generation: h.Generation, Secret: secret, Runner: k.program(), Program: programVersion(), Host: hostVersion(of), Spec: &of,
 		Layout: layout,
 	}.seal(dir, v)
 }

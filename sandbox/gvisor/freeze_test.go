@@ -168,6 +168,41 @@ func TestProcessesRunOnInTheNextGeneration(t *testing.T) {
 	h.until(third, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
 }
 
+// A server of another version goes on with a sandbox that is awake, and has a runner of
+// its own.
+func TestProcessesRunOnAfterASleepUnderANewerServer(t *testing.T) {
+	newer := filepath.Join(filepath.Dir(runnerPath), "dormouse-runner-newer")
+	raw, err := os.ReadFile(runnerPath)
+	if err == nil {
+		err = os.WriteFile(newer, raw, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(newer) })
+	h := newSmallFixture(t)
+	first := h.create(fence(1, 1))
+	h.counting(first)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.restartAs(gvisor.Options{Limits: small, Runner: newer})
+	for generation := range uint64(2) { // woken once, it still has the runner it began with
+		f := fence(generation+1, generation+2)
+		s, err := h.Attach(within(t), first.Handle(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.freeze(s, f)
+		first = h.create(fence(generation+2, generation+3))
+		if woken := first.(sandbox.Restored).Processes(); !woken.Kept {
+			t.Fatalf("processes: %+v", woken)
+		}
+		after := h.count(first)
+		h.until(first, "[ $(cat count) -gt "+strconv.Itoa(after+2)+" ] && echo yes", "yes")
+	}
+}
+
 // processes are the command lines of those that carry a sandbox's name.
 func (h *fixture) processes(s sandbox.Sandbox) map[int]string {
 	h.t.Helper()

@@ -39,7 +39,10 @@ func (h *fixture) restart() { h.restartAs(gvisor.Options{Limits: small}) }
 
 func (h *fixture) restartAs(o gvisor.Options) {
 	h.t.Helper()
-	o.Dir, o.Instance, o.Runner, o.Program = h.dir, instance(h.dir), runnerPath, kernelPath
+	o.Dir, o.Instance, o.Program = h.dir, instance(h.dir), kernelPath
+	if o.Runner == "" {
+		o.Runner = runnerPath
+	}
 	o.Logger = slog.New(slog.NewTextHandler(h.t.Output(), nil))
 	d, err := gvisor.New(o)
 	if err != nil {

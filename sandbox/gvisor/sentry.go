@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 
@@ -107,6 +108,10 @@ func findSentry(conf *config.Config, id string) (*sentry, error) {
 	}
 	return &sentry{conf: conf, c: c, proc: runs(id, c.SandboxPid()), files: fileServer(c)}, nil
 }
+
+// program is the name of the runner in the sandbox. A server of another version has put it
+// there if the sandbox is older than this one.
+func (k *sentry) program() string { return filepath.Base(k.c.Spec.Process.Args[0]) }
 
 // runs opens the process pid if it is the kernel id and has not ended.
 func runs(id string, pid int) *pidfd.Process {

@@ -130,6 +130,7 @@ func TestAResultIsTakenOnceWithItsSystemMessage(t *testing.T) {
 	id := h.made("")
 	h.sends(200, id, message(`SCRIPT[{"tools":[{"name":"ticket","input":{}}]},{"text":"done"}]`))
 	use := field(h.until(id, "agent.custom_tool_use", 1), "id")
+	h.until(id, "session.status_idle", 1) // it waits for the result
 	result := fmt.Sprintf(`{"type":"user.custom_tool_result","custom_tool_use_id":%q,"content":[{"type":"text","text":"42"}]}`, use)
 	first := h.sends(200, id, result, note)
 	h.until(id, "session.status_idle", 2)

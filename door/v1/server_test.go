@@ -63,7 +63,7 @@ func newSessionServer(t *testing.T) *testServer {
 		t.Fatal(err)
 	}
 	h := newServerOn(t, damaged, func(d *v1.Config) {
-		d.Sessions, d.CheckAgent, d.WriteTimeout = sessions, func(dormouse.AgentConfig) error { return nil }, 5*time.Second
+		d.Sessions, d.CheckAgent, d.WriteTimeout = sessions, func(dormouse.AgentConfig) error { return nil }, 20*time.Second
 	})
 	h.sessions, h.store = sessions, damaged
 	h.before = func() {

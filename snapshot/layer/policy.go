@@ -25,6 +25,10 @@ type policy struct {
 	records bool
 	// fifos keeps named pipes. Without it they are left out, as devices are.
 	fifos bool
+	// typeFirst looks at the type of an entry before its name: a device is left out
+	// whatever it is called, and a hard link to a name outside is refused even if the entry
+	// itself would be left out. Without it a device with the name of a whiteout is one.
+	typeFirst bool
 	// xattrs keeps the attributes in the user namespace. No others are ever kept.
 	xattrs bool
 	// clampTimes gives a file whose time no file system can store the nearest that one
@@ -37,7 +41,7 @@ var (
 	// packed is the policy for what Pack wrote, or what somebody says it did.
 	packed = policy{verb: "unpack", canonical: true, records: true, fifos: true, xattrs: true, maxPath: maxPath}
 	// imported is the policy for a layer of any image that becomes a layer of ours.
-	imported = policy{verb: "unpack an OCI layer", records: true, fifos: true, xattrs: true, maxPath: maxPath}
+	imported = policy{verb: "unpack an OCI layer", records: true, fifos: true, typeFirst: true, xattrs: true, maxPath: maxPath}
 	// applied is the policy for a layer of any image that is applied to a root file
 	// system. A sandbox has devices of its own, and no program there is given capabilities
 	// by an attribute.
@@ -55,6 +59,19 @@ type item struct {
 	to      string // the target of a link, symbolic or not
 	xattrs  []xattr
 	extents []int64 // which parts of a file the archive holds: offset, length, …
+}
+
+// skipsType reports whether an entry is left out whatever its name says. It fails if the
+// entry is refused whatever its name says.
+func (p policy) skipsType(h *tar.Header) (bool, error) {
+	switch {
+	case !p.typeFirst:
+		return false, nil
+	case h.Typeflag == tar.TypeLink:
+		_, err := p.clean(h.Linkname)
+		return false, err
+	}
+	return h.Typeflag == tar.TypeChar || h.Typeflag == tar.TypeBlock, nil
 }
 
 // skips reports whether an entry is left out.

@@ -102,9 +102,22 @@ func (u *unpacker) count() error {
 	return nil
 }
 
+// skip leaves one entry out, which is counted all the same.
+func (u *unpacker) skip() error {
+	u.skipped++
+	return u.count()
+}
+
 func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader && !u.canonical {
 		return u.count()
+	}
+	skipped, err := u.skipsType(h)
+	if err != nil {
+		return err
+	}
+	if skipped {
+		return u.skip()
 	}
 	path, name, err := u.name(h)
 	if err != nil {
@@ -113,12 +126,11 @@ func (u *unpacker) entry(h *tar.Header, in io.Reader) error {
 	if name == opaqueName {
 		return u.setOpaque(path)
 	}
+	if u.skips(name, h) {
+		return u.skip()
+	}
 	if err := u.count(); err != nil {
 		return err
-	}
-	if u.skips(name, h) {
-		u.skipped++
-		return nil
 	}
 	it := item{Entry: Entry{Path: path, Kind: Whiteout}}
 	if name == entryName {

@@ -25,24 +25,29 @@ func TestLayersOfAnyImageAreUnpacked(t *testing.T) {
 		h.Mode = 0o700
 		return h
 	}
+	device := func(name string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeChar, Name: name, Devmajor: 1, Devminor: 3}
+	}
 	for name, c := range map[string]struct {
 		layertest.Archive
 		same layertest.Archive // as it would have been packed
 		left int
 	}{
-		"no root":                   {layertest.Archive{layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 0},
-		"a root of its own":         {layertest.Archive{private("./"), layertest.File("a")}, layertest.Archive{private("./"), layertest.File("a")}, 0},
-		"dotted":                    {layertest.Archive{layertest.File("./a"), layertest.Dir("./d/"), layertest.File("./d/b")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Dir("d/"), layertest.File("d/b")}, 0},
-		"absolute":                  {layertest.Archive{layertest.File("/a"), layertest.Hardlink("/b", "/a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Hardlink("b", "a")}, 0},
-		"no directory":              {layertest.Archive{layertest.File("d/e/b")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.Dir("d/e/"), layertest.File("d/e/b")}, 0},
-		"a directory after all":     {layertest.Archive{layertest.File("d/b"), private("d/")}, layertest.Archive{layertest.Dir("./"), private("d/"), layertest.File("d/b")}, 0},
-		"a directory twice":         {layertest.Archive{layertest.Dir("d/"), private("d/")}, layertest.Archive{layertest.Dir("./"), private("d/")}, 0},
-		"in no order":               {layertest.Archive{layertest.File("b"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.File("b")}, 0},
-		"gone":                      {layertest.Archive{layertest.File("d/.wh.x")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.File("d/.wh.x")}, 0},
-		"hiding before it is there": {layertest.Archive{layertest.File("d/.wh..wh..opq"), layertest.File("d/a"), layertest.Dir("d/")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.File("d/.wh..wh..opq"), layertest.File("d/a")}, 0},
-		"devices and others' notes": {layertest.Archive{{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}, layertest.File(".wh..wh.plnk"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 2},
-		"a header for all":          {layertest.Archive{{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}}, layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 0},
-		"ours":                      {layertest.Archive{layertest.Dir("./"), layertest.With(layertest.File(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, layertest.Archive{layertest.Dir("./"), layertest.With(layertest.File(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, 0},
+		"no root":                    {layertest.Archive{layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 0},
+		"a root of its own":          {layertest.Archive{private("./"), layertest.File("a")}, layertest.Archive{private("./"), layertest.File("a")}, 0},
+		"dotted":                     {layertest.Archive{layertest.File("./a"), layertest.Dir("./d/"), layertest.File("./d/b")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Dir("d/"), layertest.File("d/b")}, 0},
+		"absolute":                   {layertest.Archive{layertest.File("/a"), layertest.Hardlink("/b", "/a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.Hardlink("b", "a")}, 0},
+		"no directory":               {layertest.Archive{layertest.File("d/e/b")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.Dir("d/e/"), layertest.File("d/e/b")}, 0},
+		"a directory after all":      {layertest.Archive{layertest.File("d/b"), private("d/")}, layertest.Archive{layertest.Dir("./"), private("d/"), layertest.File("d/b")}, 0},
+		"a directory twice":          {layertest.Archive{layertest.Dir("d/"), private("d/")}, layertest.Archive{layertest.Dir("./"), private("d/")}, 0},
+		"in no order":                {layertest.Archive{layertest.File("b"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a"), layertest.File("b")}, 0},
+		"gone":                       {layertest.Archive{layertest.File("d/.wh.x")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.File("d/.wh.x")}, 0},
+		"hiding before it is there":  {layertest.Archive{layertest.File("d/.wh..wh..opq"), layertest.File("d/a"), layertest.Dir("d/")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.File("d/.wh..wh..opq"), layertest.File("d/a")}, 0},
+		"devices and others' notes":  {layertest.Archive{device("null"), layertest.File(".wh..wh.plnk"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 2},
+		"a header for all":           {layertest.Archive{{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}}, layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 0},
+		"ours":                       {layertest.Archive{layertest.Dir("./"), layertest.With(layertest.File(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, layertest.Archive{layertest.Dir("./"), layertest.With(layertest.File(".dormouse.wh.x"), "DORMOUSE.name", ".wh.x")}, 0},
+		"a device called a whiteout": {layertest.Archive{layertest.Dir("d/"), device("d/.wh.x"), device("d/.wh..wh..opq"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.Dir("d/"), layertest.File("a")}, 2},
+		"a device of no name":        {layertest.Archive{device("../null"), device(".wh."), device(strings.Repeat("x/", 5000) + "x"), layertest.File("a")}, layertest.Archive{layertest.Dir("./"), layertest.File("a")}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			adopted, unpacked := t.TempDir(), t.TempDir()
@@ -53,6 +58,17 @@ func TestLayersOfAnyImageAreUnpacked(t *testing.T) {
 				t.Errorf("%d were left, and it is\n%s", left, layertest.Difference(layertest.Describe(t, unpacked), layertest.Describe(t, adopted)))
 			}
 		})
+	}
+}
+
+// A hard link to a name outside is refused, also where nothing would be made of it.
+func TestHardLinksOutOfALayerAreRefused(t *testing.T) {
+	asRoot(t)
+	for _, name := range []string{"a", ".wh..wh.plnk", ".wh.x", ".wh..wh..opq"} {
+		raw := layertest.Archive{layertest.Hardlink(name, "../canary")}.Bytes()
+		if err := unpackOCI(t, raw, t.TempDir()); !isTyped(err) {
+			t.Errorf("%s: adopt = %v", name, err)
+		}
 	}
 }
 

@@ -71,10 +71,10 @@ const (
 	SessionArchived   EventType = "session.archived"
 	SessionTerminated EventType = "session.terminated"
 
-	// What a session runs with from the next turn on; the last one holds.
+	// AgentConfigured is what a session runs with from the next turn on; the last one holds.
 	AgentConfigured EventType = "agent.configured"
 	ThreadArchived  EventType = "thread.archived"
-	// A request that was sent under a name, so that sent again it is the same one.
+	// RequestTaken is a request that was sent under a name: sent again it is the same one.
 	RequestTaken EventType = "request.taken"
 
 	PromptQueued    EventType = "prompt.queued"
@@ -105,10 +105,10 @@ const (
 	ChildStarted EventType = "child.started"
 	ChildEnding  EventType = "child.ending"
 	ChildEnded   EventType = "child.ended"
-	// A child's parent has recorded that it ended.
+	// ParentTold says that the parent of this session has recorded its end.
 	ParentTold EventType = "parent.told"
 
-	// A command of a person or a program. The id of exec.asked is the command's.
+	// ExecAsked is a command of a person or a program. Its id is the command's.
 	ExecAsked    EventType = "exec.asked"
 	ExecEnding   EventType = "exec.ending"
 	ExecRefused  EventType = "exec.refused"

@@ -81,7 +81,7 @@ func (b *bench) v1Sends(ctx context.Context, s *server, o *official, wires []*wi
 	if err := fromAll(askers, 5, send); err != nil {
 		return err
 	}
-	// A session takes no more than so many that wait.
+	// most keeps below the number of prompts that may wait in a session.
 	const most = 900 * busySessions / askers
 	l, err := b.rated(s, "v1-send", min(b.times(32_000)/askers, most), send)
 	if err != nil {

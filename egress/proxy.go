@@ -116,7 +116,7 @@ func New(o Options) *Proxy {
 func (p *Proxy) Serve(ctx context.Context, l net.Listener, who Session) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := newWay(ctx, p, who)
+	w := newSessionProxy(ctx, p, who)
 	s := &http.Server{
 		Handler:                      http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve(ctx, rw, r) }),
 		ReadHeaderTimeout:            p.opts.HeaderTimeout,
@@ -139,8 +139,8 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener, who Session) error {
 	return fmt.Errorf("serve egress of %s: %w", who.ID, err)
 }
 
-// way is one session's way out.
-type way struct {
+// sessionProxy is the proxy of one session: where it may connect to, and the requests that run.
+type sessionProxy struct {
 	proxy     *Proxy
 	who       Session
 	log       *slog.Logger
@@ -154,8 +154,8 @@ type way struct {
 	running sync.WaitGroup // requests; only added to under mu
 }
 
-func newWay(ctx context.Context, p *Proxy, who Session) *way {
-	w := &way{proxy: p, who: who, log: p.log.With("session", who.ID)}
+func newSessionProxy(ctx context.Context, p *Proxy, who Session) *sessionProxy {
+	w := &sessionProxy{proxy: p, who: who, log: p.log.With("session", who.ID)}
 	w.audit = lograte.New(w.log.Handler(), lograte.Options{Burst: auditBurst})
 	w.refused = lograte.New(w.log.Handler(), lograte.Options{Burst: refusedBurst})
 	w.quiet = slog.NewLogLogger(lograte.New(w.log.Handler(), lograte.Options{Together: true}), slog.LevelDebug)
@@ -174,7 +174,7 @@ func newWay(ctx context.Context, p *Proxy, who Session) *way {
 }
 
 // enter counts a request, unless it is too late for one.
-func (w *way) enter() bool {
+func (w *sessionProxy) enter() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closed {
@@ -183,7 +183,7 @@ func (w *way) enter() bool {
 	return !w.closed
 }
 
-func (w *way) close() {
+func (w *sessionProxy) close() {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()

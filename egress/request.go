@@ -18,7 +18,7 @@ const (
 )
 
 // serve serves one request of the session.
-func (w *way) serve(ctx context.Context, rw http.ResponseWriter, r *http.Request) {
+func (w *sessionProxy) serve(ctx context.Context, rw http.ResponseWriter, r *http.Request) {
 	if !w.enter() {
 		panic(http.ErrAbortHandler)
 	}
@@ -72,7 +72,7 @@ func destination(r *http.Request) (target, error) {
 // forward sends a plain request on and its response back, both as they come. It
 // is written anew from what was understood of it, so that nobody behind us can
 // understand it otherwise.
-func (w *way) forward(rw http.ResponseWriter, r *http.Request, rec *record) {
+func (w *sessionProxy) forward(rw http.ResponseWriter, r *http.Request, rec *record) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	silence := w.proxy.opts.IdleTimeout
@@ -142,7 +142,7 @@ func fail(ctx context.Context, rw http.ResponseWriter, rec *record, err error) {
 
 // dialPlain makes a connection for the pool of plain requests. Dials there
 // outlive the request that asked; none outlives the session's serving.
-func (w *way) dialPlain(serving, dialling context.Context, address string) (net.Conn, error) {
+func (w *sessionProxy) dialPlain(serving, dialling context.Context, address string) (net.Conn, error) {
 	to, err := parseTarget(address, 0)
 	if err != nil {
 		return nil, err

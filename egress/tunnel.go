@@ -19,7 +19,7 @@ const looks = 5
 // tunnel answers CONNECT: it reaches the target and then carries bytes.
 // A program may end its side at once and still wait for an answer, so that the
 // request's own context says nothing here.
-func (w *way) tunnel(ctx context.Context, rw http.ResponseWriter, rec *record) {
+func (w *sessionProxy) tunnel(ctx context.Context, rw http.ResponseWriter, rec *record) {
 	outside, err := w.proxy.dial(ctx, rec.to)
 	if err != nil {
 		fail(ctx, rw, rec, err)

@@ -101,12 +101,10 @@ func (s *Sessions) storeFirst(ctx context.Context, b store.Batch) error {
 		return err
 	}
 	for errors.Is(err, dormouse.ErrUnknownOutcome) {
-		select {
-		case <-ctx.Done():
+		if sleep.For(ctx, retryEvery) != nil {
 			return err
-		case <-time.After(retryEvery):
-			err = s.config.Store.Create(ctx, b)
 		}
+		err = s.config.Store.Create(ctx, b)
 	}
 	if err == nil || errors.Is(err, dormouse.ErrConflict) {
 		return nil

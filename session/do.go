@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/session/actor"
 	"github.com/dormouse-run/dormouse/session/fleet"
 	"github.com/dormouse-run/dormouse/session/history"
@@ -122,12 +123,10 @@ func (s *Sessions) retry(ctx context.Context, id dormouse.SessionID, by dormouse
 	unknown := false
 	for s.retryable(err, v) {
 		unknown = unknown || errors.Is(err, dormouse.ErrUnknownOutcome)
-		select {
-		case <-ctx.Done():
-			return unknownOutcome(unknown, fmt.Errorf("%w: %w", context.Cause(ctx), err))
-		case <-time.After(retryEvery):
-			err = s.ask(ctx, id, by, v)
+		if ended := sleep.For(ctx, retryEvery); ended != nil {
+			return unknownOutcome(unknown, fmt.Errorf("%w: %w", ended, err))
 		}
+		err = s.ask(ctx, id, by, v)
 	}
 	switch {
 	case unknown && errors.Is(err, law.ErrRepeated):
@@ -162,9 +161,14 @@ func refused(err error) bool {
 	return false
 }
 
-// wasCarriedOut reports whether a verb that is refused now was carried out before.
+// wasCarriedOut reports whether a verb that is refused now was carried out before. This
+// is no column of law.Verbs, because the law cannot tell: the proof is in the store or the
+// log, in another place for each of these verbs, and is compared with the verb's own
+// fields. All others that may be repeated carry an id that the law looks up itself, or
+// are refused only by a session that has ended or was deleted since: that answer is true
+// whether or not they were carried out.
 func (s *Sessions) wasCarriedOut(ctx context.Context, id dormouse.SessionID, v law.Verb, refusal error) bool {
-	switch v := v.(type) { //nolint:gochecksumtype // the others are not refused when they were carried out
+	switch v := v.(type) { //nolint:gochecksumtype // of the others no refusal needs a proof
 	case law.Prompt: // by a session that has ended since
 		prior, err := s.config.Store.Prompt(ctx, id, v.ID)
 		return err == nil && prior.Body == v.Body

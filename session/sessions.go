@@ -81,7 +81,7 @@ type Sessions struct {
 	fleet  *fleet.Fleet
 	slots  *slots
 	bus    bus
-	// forActors is what actors work with.
+	// actorConfig is what every actor is made with.
 	actorConfig *actor.Config
 	loads       chan struct{} // bounds the actors being loaded at once
 	kick        chan struct{}
@@ -223,7 +223,7 @@ func (s *Sessions) run(a *entry) {
 	s.fleet.LookUp(a.id)
 }
 
-// retire sees an actor off: why it ended, and what becomes of its session.
+// retire follows the end of an actor: it logs why, and frees or gives back the session.
 func (s *Sessions) retire(a *entry, err error) {
 	if _, moved := fleet.Elsewhere(err); moved || errors.Is(err, actor.ErrRemoved) {
 		s.slots.Release(a.id)

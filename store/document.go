@@ -54,9 +54,9 @@ type Documents interface {
 	// id in the order of their bytes, after the given one, at most limit.
 	DocumentRefs(ctx context.Context, after DocumentRef, limit int) ([]DocumentRef, error)
 
-	// Carry stores a version of a document that has lived elsewhere, ahead of the
-	// document: nobody must see it before Insert has stored that. One that is
-	// carried again must replace it. If the document is there already it must be
+	// InsertVersion stores a version of an imported document, ahead of the document:
+	// nobody must see it before Insert has stored that. One that is inserted again
+	// must replace it. If the document is there already it must be
 	// refused with dormouse.ErrConflict.
 	InsertVersion(ctx context.Context, d Document) error
 }

@@ -24,7 +24,7 @@ type readInput struct {
 	Range []int64 `json:"view_range,omitempty" jsonschema:"The first and the last line to read, from 1; -1 is the last line."`
 }
 
-// A [2]int64 would derive the bounds of view_range, but decodes three numbers too.
+// readSchema is that of a slice: a [2]int64 would derive the bounds of view_range, but decodes three numbers too.
 var readSchema = schemaFor[readInput](minItems("view_range", 2), maxItems("view_range", 2))
 
 func (read) Spec() model.Tool {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // publish writes the address of the server to a file, for clients on this machine. If the
@@ -33,12 +34,10 @@ func (s *server) publish(ctx context.Context) {
 	s.log.WarnContext(ctx, "address not written, so clients do not find this server by itself", "error", err)
 	s.running.Go(func() {
 		for err != nil {
-			select {
-			case <-ctx.Done():
+			if sleep.For(ctx, time.Second) != nil {
 				return
-			case <-time.After(time.Second):
-				err = write()
 			}
+			err = write()
 		}
 	})
 }

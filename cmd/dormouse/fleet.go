@@ -43,7 +43,8 @@ func (s *server) share(ctx context.Context, c *session.Config) (key []byte, err 
 	if crash.Without("fencing") {
 		return key, nil
 	}
-	// Leases are judged by the clock of one database, which its key names.
+	// The register is one for each database, because leases are judged by its clock: so much
+	// of the digest of its key tells two apart.
 	const enough = 16
 	store := string(dormouse.DigestOf(append([]byte("fencing "), key...)))[len("sha256:"):][:enough]
 	s.fencing, err = fencing.Open(filepath.Join(s.config.Data, serversDir), store)

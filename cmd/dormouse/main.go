@@ -16,9 +16,9 @@ import (
 
 // The exit codes.
 const (
-	exitError = 1 // it did not work
-	exitUsage = 2 // it was not said right
-	exitSeeTo = 3 // it worked, and found something to see to
+	exitError          = 1 // it did not work
+	exitUsage          = 2 // it was not said right
+	exitNeedsAttention = 3 // it worked, and found a problem that somebody has to look at
 )
 
 // ownProcess says that the process is this program's own, and not that of a test.
@@ -48,8 +48,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	switch {
 	case errors.Is(err, errSilent):
 		return exitError
-	case errors.Is(err, errSeeTo):
-		return exitSeeTo
+	case errors.Is(err, errNeedsAttention):
+		return exitNeedsAttention
 	}
 	fmt.Fprintln(errs, "dormouse:", err)
 	var u *usageError
@@ -63,8 +63,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 // errSilent is an error that was already printed.
 var errSilent = errors.New("printed already")
 
-// errSeeTo means that a problem was found and printed that somebody has to look after.
-var errSeeTo = errors.New("something to see to")
+// errNeedsAttention means that a problem was found and printed.
+var errNeedsAttention = errors.New("a problem was found that somebody has to look at")
 
 // usageError is a command line that cannot be meant.
 type usageError struct{ error }

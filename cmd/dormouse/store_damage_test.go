@@ -72,7 +72,7 @@ func TestALogThatEndsBeforeItsRowSaysIsExportedAsFarAsItGoesAndNotLaidOut(t *tes
 		t.Run(name, func(t *testing.T) {
 			data, file, copied := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 			edit(t, data, change)
-			out, errs := storeCommand(t, exitSeeTo, data, "export", file)
+			out, errs := storeCommand(t, exitNeedsAttention, data, "export", file)
 			if !strings.Contains(errs, string(transfertest.Working)+": its log ends at event") || !strings.Contains(out, "exported 6 sessions") {
 				t.Errorf("export said %s%s", out, errs)
 			}
@@ -83,7 +83,7 @@ func TestALogThatEndsBeforeItsRowSaysIsExportedAsFarAsItGoesAndNotLaidOut(t *tes
 			if name == "all events are lost" {
 				return // nothing of it can be imported
 			}
-			storeCommand(t, exitSeeTo, copied, "import", file) // kept, and nobody runs it
+			storeCommand(t, exitNeedsAttention, copied, "import", file) // kept, and nobody runs it
 			was, is := transfertest.Log(t, transfertest.Open(t, data), transfertest.Working), transfertest.Log(t, transfertest.Open(t, copied), transfertest.Working)
 			if n := len(is); n != len(was)+1 || is[n-1].Type != dormouse.EventDamaged {
 				t.Errorf("%d events were imported, the last is %s; there were %d", n, is[n-1].Type, len(was))
@@ -102,13 +102,13 @@ func TestASessionOfANewerProgramIsLeftOutOfAnExportAndNamed(t *testing.T) {
 			`UPDATE sessions SET needs = 2 WHERE id = 'sesn_4open'`, string(transfertest.Working) + ": is not in the archive", "exported 5 sessions", 0,
 		},
 		"though its row says nothing": {
-			`UPDATE events SET sum = NULL, type = 'session.dreamt'` + ofOpen + ` AND seq = 4`, string(transfertest.Working) + ": event 4 and what follows it are not in the archive", "exported 6 sessions", exitSeeTo,
+			`UPDATE events SET sum = NULL, type = 'session.dreamt'` + ofOpen + ` AND seq = 4`, string(transfertest.Working) + ": event 4 and what follows it are not in the archive", "exported 6 sessions", exitNeedsAttention,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, file, copied := transfertest.OldData(t), filepath.Join(t.TempDir(), "archive"), t.TempDir()
 			edit(t, data, c.change)
-			out, errs := storeCommand(t, exitSeeTo, data, "export", file)
+			out, errs := storeCommand(t, exitNeedsAttention, data, "export", file)
 			if !strings.Contains(errs, c.says) || !strings.Contains(out, c.exports) {
 				t.Errorf("export said %s%s", out, errs)
 			}

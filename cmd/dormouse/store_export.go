@@ -55,7 +55,7 @@ else, they are named, and the exit code is 3.`,
 					return err
 				}
 				if done.Lost > 0 || done.Skipped > 0 {
-					return errSeeTo
+					return errNeedsAttention
 				}
 				return nil
 			})

@@ -42,7 +42,7 @@ func TestALostPayloadIsReportedAndCostsNothingElse(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(old, "blobs", "sha256", hex[:2], hex), []byte("rotten"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, errs := storeCommand(t, exitSeeTo, old, "export", file)
+	out, errs := storeCommand(t, exitNeedsAttention, old, "export", file)
 	if strings.Count(errs, string(transfertest.Large)+": the payload of event") != 2 || !strings.Contains(out, "2 blobs could not be read") {
 		t.Errorf("said %s%s", out, errs)
 	}

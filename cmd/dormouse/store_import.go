@@ -65,7 +65,7 @@ a session cannot be loaded, its log is kept, the others go on, and the exit code
 					return err
 				}
 				if done.Withheld > 0 {
-					return errSeeTo
+					return errNeedsAttention
 				}
 				return nil
 			})

@@ -146,9 +146,9 @@ func TestASessionThatCannotBeLoadedIsKept(t *testing.T) {
 	if err := errors.Join(p.Blobs.Delete(t.Context(), log[0].Blob), p.Store.Close()); err != nil {
 		t.Fatal(err)
 	}
-	storeCommand(t, exitSeeTo, old, "export", file)
+	storeCommand(t, exitNeedsAttention, old, "export", file)
 	for range 2 {
-		out, errs := storeCommand(t, exitSeeTo, data, "import", file)
+		out, errs := storeCommand(t, exitNeedsAttention, data, "import", file)
 		if !strings.Contains(out, "verified 6 sessions") || !strings.Contains(errs, string(mute)+": is kept and cannot be loaded") {
 			t.Errorf("said %s%s", out, errs)
 		}

@@ -61,7 +61,7 @@ if there is.`,
 				return err
 			}
 			if m.Needed {
-				return errSeeTo
+				return errNeedsAttention
 			}
 			return nil
 		},

@@ -60,7 +60,7 @@ func withSalvage(cmd *cobra.Command, where places, do func(context.Context, *dep
 	}
 	cmd.PrintErrf("the corrupt database is kept as %s\n", s.Kept)
 	if laidOut == nil && len(s.Lost) > 0 {
-		return errSeeTo
+		return errNeedsAttention
 	}
 	return laidOut
 }

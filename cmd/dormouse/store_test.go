@@ -139,7 +139,7 @@ func TestNothingIsMadeOfADatabaseThatIsNotThere(t *testing.T) {
 
 func TestMigrateSaysFromWhereToWhere(t *testing.T) {
 	data := t.TempDir()
-	out, _ := storeCommand(t, exitSeeTo, data, "migrate", "--check", "--json")
+	out, _ := storeCommand(t, exitNeedsAttention, data, "migrate", "--check", "--json")
 	var m migrated
 	if err := json.Unmarshal([]byte(out), &m); err != nil || m.From != 0 || m.To < 1 || !m.Needed {
 		t.Errorf("%+v, %v", m, err)
@@ -152,7 +152,7 @@ func TestMigrateSaysFromWhereToWhere(t *testing.T) {
 	} {
 		code := 0
 		if strings.Contains(c.want, "needs") {
-			code = exitSeeTo
+			code = exitNeedsAttention
 		}
 		if out, _ := storeCommand(t, code, data, append([]string{"migrate"}, strings.Fields(c.args)...)...); out != c.want {
 			t.Errorf("migrate %s: %q, want %q", c.args, out, c.want)

@@ -49,7 +49,7 @@ func (s *Server) page(ctx context.Context, q session.Query) (Page, error) {
 	return page, nil
 }
 
-// How many sessions a page has.
+// usualPage and longestPage are how many sessions a page has.
 const usualPage, longestPage = 50, 200
 
 // selection is which sessions a list is to hold.

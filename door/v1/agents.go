@@ -8,7 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse/catalog"
 )
 
-// How many agents a page has.
+// usualAgents and mostAgents are how many agents a page has.
 const usualAgents, mostAgents = 20, 100
 
 func (s *Server) agentRoutes() {

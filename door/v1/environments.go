@@ -8,7 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse/catalog"
 )
 
-// How many environments a page has.
+// usualEnvironments and mostEnvironments are how many environments a page has.
 const usualEnvironments, mostEnvironments = 20, 1000
 
 func (s *Server) environmentRoutes() {

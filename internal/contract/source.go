@@ -52,7 +52,7 @@ func List(ctx context.Context, args ...string) ([]Package, error) {
 // Source is the checked source of all packages of ours that a program is made of.
 type Source struct {
 	packages []*types.Package
-	structs  []*types.Struct // every one that is spelled out somewhere
+	structs  []*types.Struct // every one that is written out somewhere
 }
 
 // Load reads the source of programs and of all of ours that they import, without tests.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 const (
@@ -55,13 +57,8 @@ func Open(path string) (*File, error) {
 	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // it lives as long as the server
 	r.stop = stop
 	r.running.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(refillEvery):
-				r.refill()
-			}
+		for sleep.For(ctx, refillEvery) == nil {
+			r.refill()
 		}
 	})
 	return r, nil

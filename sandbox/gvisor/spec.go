@@ -114,7 +114,7 @@ func (d *Driver) checkDisk(asked dormouse.Limits) error {
 	return nil
 }
 
-// limitsAsRecorded spells limits as an environment does, in which zero is open.
+// limitsAsRecorded writes limits as an environment does, in which zero is open.
 func limitsAsRecorded(l dormouse.Limits) dormouse.Limits {
 	return l.Or(dormouse.Limits{
 		CPUs: dormouse.Unlimited, Memory: dormouse.Unlimited, Pids: dormouse.Unlimited,

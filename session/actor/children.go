@@ -8,6 +8,7 @@ import (
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
@@ -134,10 +135,7 @@ func (a *Actor) notifyParent(ctx context.Context, w law.Wanted) {
 		}
 		if err != nil {
 			a.logger.WarnContext(ctx, "parent not told of the end", "parent", parent, "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
+			_ = sleep.For(ctx, wait) // the actor hears of it whether or not that was cut short
 		}
 		a.report(func(ctx context.Context) error {
 			a.notifyingParent = false

@@ -55,7 +55,7 @@ func (a *Actor) markDamaged(ctx context.Context, damage error) {
 }
 
 // runDamaged is Run for a session that is damaged. It returns nil when the
-// session can be read again, or has ended and there is only its end to see to.
+// session can be read again, or has ended and only that is left to carry out.
 func (a *Actor) runDamaged(ctx context.Context, damage error) error {
 	row, err := a.deps.Store.Session(ctx, a.id)
 	if err != nil {

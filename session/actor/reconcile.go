@@ -9,6 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/agent"
 	"github.com/dormouse-run/dormouse/internal/crash"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/session/history"
@@ -125,9 +126,7 @@ func (a *Actor) later(ctx context.Context, f func(ctx context.Context) error) {
 
 func (a *Actor) after(ctx context.Context, wait time.Duration, f func(ctx context.Context) error) {
 	a.running.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
+		if sleep.For(ctx, wait) == nil {
 			a.report(f)
 		}
 	})

@@ -297,7 +297,7 @@ func (a *Actor) compactChain(ctx context.Context) {
 		a.report(func(ctx context.Context) error {
 			a.compacting = false
 			if err != nil {
-				a.logger.WarnContext(ctx, "line not shortened", "error", err)
+				a.logger.WarnContext(ctx, "layer chain not compacted", "error", err)
 			}
 			return nil
 		})

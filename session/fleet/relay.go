@@ -76,12 +76,10 @@ func (f *Fleet) listen() {
 			}
 			f.LookUp(ids...)
 		})
-		select {
-		case <-f.life.Done():
+		if sleep.For(f.life, time.Second) != nil {
 			return
-		case <-time.After(time.Second):
-			f.config.Logger.WarnContext(f.life, "not listening, only looking", "error", err)
 		}
+		f.config.Logger.WarnContext(f.life, "not listening, only looking", "error", err)
 	}
 }
 
@@ -193,9 +191,7 @@ func (f *Fleet) startRelay(route Route, p store.Location) *relay {
 		if time.Since(began) < lookEvery {
 			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(relayAgain):
+		if sleep.For(ctx, relayAgain) == nil {
 			f.LookUp(p.Session)
 		}
 	})

@@ -39,8 +39,8 @@ type (
 	// Create makes the session.
 	Create struct {
 		dormouse.Created
-		// Talk and Files are what a branch begins with, Files also what a session of an
-		// image does.
+		// Transcript and Files are what a branch begins with. A session of an image begins
+		// with Files too.
 		Transcript []dormouse.Event   `json:"-"`
 		Files      *dormouse.Snapshot `json:"-"`
 		// Processes says that it begins with what ran over the files.
@@ -400,7 +400,7 @@ type (
 
 	// Tick reports that time has passed.
 	Tick struct {
-		// Stirs says what was found to go on in a sandbox that nobody uses.
+		// Busy names what still runs in a sandbox that nobody uses, empty if nothing does.
 		Busy string
 		// Bounded says that it keeps the sandbox awake only for so long.
 		Bounded bool

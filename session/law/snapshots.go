@@ -21,7 +21,7 @@ type Workspace struct {
 	Sealed bool `json:"sealed,omitempty"`
 	Fresh  bool `json:"fresh,omitempty"`
 	// Newest is the newest snapshot of the chain, whether or not it can still be restored
-	// to, and Line what it consists of.
+	// to, and Chain what it consists of.
 	Newest dormouse.SnapshotID `json:"newest,omitempty"`
 	Chain  []dormouse.Layer    `json:"line,omitempty"`
 	// Policy and Seals are those of the newest sandbox.
@@ -435,7 +435,7 @@ func closeSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 }
 
 // What names layers beside the snapshots: the files the session has, and its newest
-// snapshot, which the next one is compared with.
+// snapshot, which the next one is compared with. Rows of the stores have these names.
 const (
 	baseName  dormouse.SnapshotID = "base"
 	chainName dormouse.SnapshotID = "line"

@@ -24,7 +24,8 @@ type State struct {
 	// Config is the event that says what the next turn runs with: agent.configured, or
 	// session.created if it is 0.
 	Config uint64 `json:"config,omitempty"`
-	// What of the catalog it was made of, if it was.
+	// AgentID, AgentVersion and EnvironmentID say what of the catalog it was made of, if
+	// it was.
 	AgentID       string `json:"agent_id,omitempty"`
 	AgentVersion  int    `json:"agent_version,omitempty"`
 	EnvironmentID string `json:"environment_id,omitempty"`
@@ -46,7 +47,7 @@ type State struct {
 	Updated     time.Time            `json:"updated,omitzero"`
 
 	Terminated *Ending `json:"terminated,omitempty"`
-	// Untold says that its parent may not have recorded yet that it ended.
+	// ParentUntold says that its parent may not have recorded yet that it ended.
 	ParentUntold bool      `json:"untold,omitempty"`
 	Archived     time.Time `json:"archived,omitzero"`
 	Deleted      bool      `json:"deleted,omitempty"`
@@ -166,7 +167,7 @@ const (
 
 // Sandbox is what is known of the session's sandbox.
 type Sandbox struct {
-	// Stirred is when it was last found busy although nobody wanted anything.
+	// LastBusy is when it was last found busy although nobody wanted anything.
 	LastBusy time.Time    `json:"stirred,omitzero"`
 	Phase    SandboxPhase `json:"phase,omitempty"`
 	// Generation counts every sandbox the session has had.

@@ -311,7 +311,7 @@ func (c *checker) owned(turn dormouse.TurnID) bool {
 	return slices.ContainsFunc(c.state.Threads, func(t law.Thread) bool { return t.Turn != nil && t.Turn.ID == turn })
 }
 
-// pending reports whether a turn still owes the result of a tool call.
+// pending reports whether the result of a tool call is still missing from its turn.
 func (c *checker) pending(use dormouse.EventID) bool {
 	for _, t := range c.state.Threads {
 		if t.Turn != nil {

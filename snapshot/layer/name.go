@@ -139,13 +139,13 @@ func splitName(name string) (at string, kind nameKind) {
 	return name, entryName
 }
 
-// validName reports whether a path is spelled in the one way that leads below the root.
+// validName reports whether a path has the one canonical form of a path below the root.
 func validName(at string) bool {
 	return at != "" && at == path.Clean(at) && filepath.IsLocal(at) && !strings.ContainsRune(at, 0)
 }
 
 // parseName finds the path that a name in a tar is about, and what it says of it. It
-// takes only names as encode spells them. Unescaped is the path that goes with an
+// takes only names as encode writes them. Unescaped is the path that goes with an
 // escaped name, empty if the name is not escaped.
 func parseName(name, unescaped string) (string, nameKind, error) {
 	name = strings.TrimSuffix(name, "/")

@@ -15,7 +15,7 @@ import (
 // refused under every policy.
 type policy struct {
 	verb string // what errors say was being done
-	// canonical refuses whatever Pack does not write: names are spelled as Pack spells
+	// canonical refuses whatever Pack does not write: names are written as Pack writes
 	// them, each directory comes before what is in it, nothing comes twice and there are
 	// no devices. In other archives names may be absolute or dotted, directories may come
 	// late, twice or not at all, and devices and the metadata of AUFS are left out.

@@ -23,7 +23,7 @@ import (
 // hides. Nobody else may write to it meanwhile.
 type RootFS struct {
 	root beneath.Dir
-	path string // of root, as the kernel spells it
+	path string // of root, as the kernel writes it
 	most int    // entries
 	all  *unpacker
 	seed maphash.Seed

@@ -20,8 +20,8 @@ type Space struct {
 }
 
 const (
-	// Layers leave a reserve: a quarter of what sandboxes leave free, and on a very small
-	// disk an eighth of the disk.
+	// leastFree and mostFree bound the space that layers leave free: a quarter of what
+	// sandboxes leave free, and on a very small disk an eighth of the disk.
 	leastFree, mostFree = 8 << 20, 256 << 20
 	freeShare           = 80
 	smallShare          = 8

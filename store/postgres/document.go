@@ -106,7 +106,7 @@ const (
 	replaceVersion  = ` ON CONFLICT (tenant, kind, id, version) DO UPDATE SET name = excluded.name, revision = excluded.revision,
 		created = excluded.created, updated = excluded.updated, archived = excluded.archived, body = excluded.body`
 	selectDocument = `SELECT ` + documentColumns + ` FROM documents WHERE `
-	// Versions that arrive before their document are not shown.
+	// selectPast leaves out versions that arrive before their document.
 	selectPast = `SELECT ` + documentColumns + ` FROM document_versions WHERE ` + byRef + ` AND EXISTS (SELECT 1 FROM documents WHERE ` + byRef + `)`
 )
 

@@ -51,7 +51,7 @@ func connectionEnded(err error) bool {
 	return ok && e.Severity != "ERROR"
 }
 
-// transient reports whether an error is of the moment or of the connection, so
+// transient reports whether an error is temporary or of the connection, so
 // that the same may work when it is tried again.
 func transient(err error) bool {
 	switch code(err) {

@@ -54,7 +54,7 @@ func indexColumns(more ...column[*job]) []column[*job] {
 
 // The statements of the first round trip, which fence.
 var (
-	// The lock on a parent lets it be written but not be claimed, so that its epoch
+	// createSessions locks parents: the lock on one lets it be written but not be claimed, so that its epoch
 	// is still the same when the child is committed.
 	createSessions = define("create_sessions", `WITH parents AS (SELECT id, epoch FROM sessions WHERE id = ANY ({under}) AND epoch > 0 FOR KEY SHARE)
 		INSERT INTO sessions (id, epoch, last_seq, updated, metrics, title, phase, status, due, tenant, owner, parent, created, archived,
@@ -69,7 +69,7 @@ var (
 			nullableText("under", func(j *job) (dormouse.SessionID, bool) { f, ok := j.under(); return f.Session, ok }),
 		)...)
 
-	// The fence: no row of that epoch and seq, no append.
+	// updateSessions is the fence: no row of that epoch and seq, no append.
 	updateSessions = define("update_sessions", `UPDATE sessions AS s SET last_seq = b.last_seq, updated = b.updated, metrics = b.metrics::json,
 			title = b.title, phase = b.phase, status = b.status, due = b.due,
 			tenant = b.tenant, owner = b.owner, parent = b.parent, created = b.created, archived = b.archived,
@@ -79,7 +79,7 @@ var (
 		RETURNING s.id, s.key`,
 		indexColumns(bigint("after", func(j *job) uint64 { return j.batch.After }))...)
 
-	// The same for a batch that changes no row of its session.
+	// lockSessions is the fence of batches that change no row of their session.
 	lockSessions = define("lock_sessions", `SELECT s.id, s.key FROM {rows}
 		JOIN sessions AS s ON s.id = b.id AND s.epoch = b.epoch AND s.last_seq = b.after FOR NO KEY UPDATE OF s`,
 		text("id", func(j *job) dormouse.SessionID { return j.batch.Session }),
@@ -90,7 +90,7 @@ var (
 
 // The statements of the second round trip.
 var (
-	// Why jobs were refused.
+	// readFences says why jobs were refused.
 	readFences = define("read_fences", `SELECT id, epoch, last_seq FROM sessions WHERE id = ANY ({id})`,
 		text("id", func(id dormouse.SessionID) dormouse.SessionID { return id }),
 	)
@@ -150,7 +150,7 @@ var (
 		sessionKey[op](),
 		text("op", func(o of[op]) dormouse.OpID { return o.value.ID }),
 	)
-	// A late chunk of an op that is not open any more is nobody's.
+	// upsertChunks leaves out late chunks of ops that are not open any more.
 	upsertChunks = define("upsert_chunks", `INSERT INTO chunks (session, op, n, text)
 		SELECT session, op, n, text FROM {rows}
 		WHERE NOT EXISTS (SELECT 1 FROM ops WHERE ops.session = b.session AND ops.id = b.op AND ops.status <> 'started')
@@ -161,7 +161,7 @@ var (
 		text("text", func(c of[store.Chunk]) string { return c.value.Text }),
 	)
 
-	// The blobs that a snapshot named are not named by it any more.
+	// decrementNames counts down what each row of a snapshot named before the row goes.
 	decrementNames = define("decrement_names", `WITH gone AS (SELECT session, digest, count(*) AS n
 			FROM {rows} JOIN points USING (session, id), json_array_elements_text(digests) AS digest
 			GROUP BY session, digest)

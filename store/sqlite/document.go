@@ -115,7 +115,7 @@ func documentArgs(d store.Document) []driver.Value {
 const (
 	documentColumns = `tenant, kind, id, name, version, revision, created, updated, archived, body`
 	selectDocument  = `SELECT ` + documentColumns + ` FROM documents WHERE tenant = ?1 AND kind = ?2`
-	// Versions that arrive before their document are not shown.
+	// selectPast leaves out versions that arrive before their document.
 	selectPast = `SELECT ` + documentColumns + ` FROM document_versions WHERE tenant = ?1 AND kind = ?2 AND id = ?3
 		AND EXISTS (SELECT 1 FROM documents WHERE tenant = ?1 AND kind = ?2 AND id = ?3)`
 )

@@ -90,8 +90,9 @@ func (r *logReader) hole() (int64, error) {
 		return 0, nil
 	}
 	at := int64(-1) // the first frame that SQLite does not read
-	// Of what is behind it: how many transactions end there, whether the frame before ends
-	// one, and whether all frames so far are there, flipped bits aside.
+	// ends, ended and whole are of what is behind it: how many transactions end there,
+	// whether the frame before ends one, and whether all frames so far are there, flipped
+	// bits aside.
 	var ends int
 	var ended bool
 	whole := true

@@ -56,7 +56,7 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 // names: it may be any blob. Laying the session out, or deleting it, takes it away.
 const anyBlob = "*"
 
-// Named returns those of the digests that an event or a point names.
+// Named returns those of the digests that an event or a snapshot names.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
 	asked, err := toJSON(digests)
 	if err != nil {

@@ -76,7 +76,7 @@ func (c *conn) sweep(ctx context.Context) (more bool, err error) {
 	if !found || err != nil {
 		return false, err
 	}
-	for _, s := range []statement{sweepEvents, sweepPrompts, sweepOps, sweepPoints, sweepNames, sweepClientIDs, sweepChunks} {
+	for _, s := range []statement{sweepEvents, sweepPrompts, sweepOps, sweepSnapshotBlobs, sweepNames, sweepClientIDs, sweepChunks} {
 		n, err := c.exec(ctx, s, v[0], int64(sweepBatch))
 		if err != nil {
 			return false, err

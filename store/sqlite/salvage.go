@@ -94,8 +94,8 @@ func moveLog(ctx context.Context, path string) error {
 	return errors.Join(err, c.Close())
 }
 
-// nameAnyBlob keeps every blob for the sessions that cannot be laid out now: a point whose row
-// is lost names blobs that are wanted when the log can be read again.
+// nameAnyBlob keeps every blob for the sessions that cannot be laid out now: a snapshot whose
+// row is lost names blobs that are wanted when the log can be read again.
 func (s *Salvage) nameAnyBlob(ctx context.Context) error {
 	_, err := s.put(ctx, `INSERT INTO names (session, digest, n) SELECT key, ?, 1 FROM sessions WHERE true ON CONFLICT DO NOTHING`, [][]driver.Value{{anyBlob}})
 	return err

@@ -27,8 +27,8 @@ const (
 	putPrompt
 	putOp
 	unname
-	dropPoint
-	putPoint
+	dropSnapshotBlobs
+	putSnapshotBlobs
 	addNames
 	dropUnnamed
 	addClientID
@@ -38,7 +38,7 @@ const (
 
 	dropPrompts
 	dropOps
-	dropPoints
+	dropAllSnapshotBlobs
 	dropNames
 	dropClientIDs
 	dropState
@@ -59,7 +59,7 @@ const (
 	sweepEvents
 	sweepPrompts
 	sweepOps
-	sweepPoints
+	sweepSnapshotBlobs
 	sweepNames
 	sweepClientIDs
 	sweepChunks
@@ -119,26 +119,26 @@ var texts = [statements]string{
 		started = excluded.started, finished = excluded.finished`,
 	unname: `UPDATE names SET n = n - 1 WHERE session = ?1
 		AND digest IN (SELECT value FROM points, json_each(` + wellFormed("digests") + `) WHERE session = ?1 AND points.id = ?2)`,
-	dropPoint: `DELETE FROM points WHERE session = ? AND id = ?`,
-	putPoint: `INSERT INTO points (session, id, digests) VALUES (?, ?, ?)
+	dropSnapshotBlobs: `DELETE FROM points WHERE session = ? AND id = ?`,
+	putSnapshotBlobs: `INSERT INTO points (session, id, digests) VALUES (?, ?, ?)
 		ON CONFLICT (session, id) DO UPDATE SET digests = excluded.digests`,
 	addNames: `INSERT INTO names (session, digest, n) SELECT DISTINCT ?, value, 1 FROM json_each(?) WHERE value <> ''
 		ON CONFLICT (session, digest) DO UPDATE SET n = n + 1`,
 	dropUnnamed: `DELETE FROM names WHERE session = ? AND n < 1`,
 	addClientID: `INSERT INTO client_ids (session, id, seq) VALUES (?, ?, ?)`,
-	// A late chunk of an op that is not open any more is nobody's.
+	// A late chunk of an op that is not open any more is left out.
 	putChunk: `INSERT OR REPLACE INTO chunks (session, op, n, text) SELECT ?, ?, ?, ?
 		WHERE NOT EXISTS (SELECT 1 FROM ops WHERE session = ? AND id = ? AND status <> 'started')`,
 	dropChunks: `DELETE FROM chunks WHERE session = ? AND op = ?`,
 	putState: `INSERT INTO states (session, seq, version, data) VALUES (?, ?, ?, ?)
 		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq, version = excluded.version, data = excluded.data`,
 
-	dropPrompts:   `DELETE FROM prompts WHERE session = ?`,
-	dropOps:       `DELETE FROM ops WHERE session = ?`,
-	dropPoints:    `DELETE FROM points WHERE session = ?`,
-	dropNames:     `DELETE FROM names WHERE session = ?`,
-	dropClientIDs: `DELETE FROM client_ids WHERE session = ?`,
-	dropState:     `DELETE FROM states WHERE session = ?`,
+	dropPrompts:          `DELETE FROM prompts WHERE session = ?`,
+	dropOps:              `DELETE FROM ops WHERE session = ?`,
+	dropAllSnapshotBlobs: `DELETE FROM points WHERE session = ?`,
+	dropNames:            `DELETE FROM names WHERE session = ?`,
+	dropClientIDs:        `DELETE FROM client_ids WHERE session = ?`,
+	dropState:            `DELETE FROM states WHERE session = ?`,
 	dropClosedChunks: `DELETE FROM chunks WHERE session = ?
 		AND op NOT IN (SELECT id FROM ops WHERE session = ? AND status = 'started')`,
 
@@ -155,15 +155,15 @@ var texts = [statements]string{
 	removeDocument: `DELETE FROM documents WHERE tenant = ? AND kind = ? AND id = ?`,
 	removeVersions: `DELETE FROM document_versions WHERE tenant = ? AND kind = ? AND id = ?`,
 
-	removeSession:  `DELETE FROM sessions WHERE key = ?`,
-	markRemoved:    `INSERT INTO removed (session) VALUES (?)`,
-	findRemoved:    `SELECT session FROM removed LIMIT 1`,
-	sweepEvents:    `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
-	sweepPrompts:   `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
-	sweepOps:       `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
-	sweepPoints:    `DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = ? LIMIT ?)`,
-	sweepNames:     `DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = ? LIMIT ?)`,
-	sweepClientIDs: `DELETE FROM client_ids WHERE (session, id) IN (SELECT session, id FROM client_ids WHERE session = ? LIMIT ?)`,
-	sweepChunks:    `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
-	unmarkRemoved:  `DELETE FROM removed WHERE session = ?`,
+	removeSession:      `DELETE FROM sessions WHERE key = ?`,
+	markRemoved:        `INSERT INTO removed (session) VALUES (?)`,
+	findRemoved:        `SELECT session FROM removed LIMIT 1`,
+	sweepEvents:        `DELETE FROM events WHERE rowid IN (SELECT rowid FROM events WHERE session = ? LIMIT ?)`,
+	sweepPrompts:       `DELETE FROM prompts WHERE rowid IN (SELECT rowid FROM prompts WHERE session = ? LIMIT ?)`,
+	sweepOps:           `DELETE FROM ops WHERE n IN (SELECT n FROM ops WHERE session = ? LIMIT ?)`,
+	sweepSnapshotBlobs: `DELETE FROM points WHERE rowid IN (SELECT rowid FROM points WHERE session = ? LIMIT ?)`,
+	sweepNames:         `DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = ? LIMIT ?)`,
+	sweepClientIDs:     `DELETE FROM client_ids WHERE (session, id) IN (SELECT session, id FROM client_ids WHERE session = ? LIMIT ?)`,
+	sweepChunks:        `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
+	unmarkRemoved:      `DELETE FROM removed WHERE session = ?`,
 }

@@ -196,7 +196,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, enc encoded) error {
 	}
 	r.moved, r.rewritten = enc.moved, enc.rewritten
 	r.labels = nil
-	for _, drop := range []statement{dropPrompts, dropOps, dropPoints, dropNames, dropClientIDs, dropState} {
+	for _, drop := range []statement{dropPrompts, dropOps, dropAllSnapshotBlobs, dropNames, dropClientIDs, dropState} {
 		if _, err := c.exec(ctx, drop, r.key); err != nil {
 			return err
 		}
@@ -307,11 +307,11 @@ func (c *conn) writeLabels(ctx context.Context, r *row, l labels) (err error) {
 	return err
 }
 
-// writeNames writes what points name, and takes away what none names any more.
+// writeNames writes which blobs snapshots name, and removes the names that none has any more.
 func (c *conn) writeNames(ctx context.Context, r *row, rows dormouse.Rows, digests []string) error {
 	var fewer int64
-	forget := func(point dormouse.SnapshotID) error {
-		n, err := c.exec(ctx, unname, r.key, string(point))
+	forget := func(id dormouse.SnapshotID) error {
+		n, err := c.exec(ctx, unname, r.key, string(id))
 		fewer += n
 		return err
 	}
@@ -319,18 +319,18 @@ func (c *conn) writeNames(ctx context.Context, r *row, rows dormouse.Rows, diges
 		if err := forget(n.Snapshot); err != nil {
 			return err
 		}
-		if _, err := c.exec(ctx, putPoint, r.key, string(n.Snapshot), digests[i]); err != nil {
+		if _, err := c.exec(ctx, putSnapshotBlobs, r.key, string(n.Snapshot), digests[i]); err != nil {
 			return err
 		}
 		if _, err := c.exec(ctx, addNames, r.key, digests[i]); err != nil {
 			return err
 		}
 	}
-	for _, point := range rows.Released {
-		if err := forget(point); err != nil {
+	for _, id := range rows.Released {
+		if err := forget(id); err != nil {
 			return err
 		}
-		if _, err := c.exec(ctx, dropPoint, r.key, string(point)); err != nil {
+		if _, err := c.exec(ctx, dropSnapshotBlobs, r.key, string(id)); err != nil {
 			return err
 		}
 	}

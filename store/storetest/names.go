@@ -73,10 +73,10 @@ func testNaming(t *testing.T, fresh opener) {
 		wantNamed(t, "after a delete", s, digests(2, 3)...)
 	}))
 
-	t.Run("named must return those of the digests that a point of any session names", fresh(func(t *testing.T, s store.Store) {
+	t.Run("named must return those of the digests that a snapshot of any session names", fresh(func(t *testing.T, s store.Store) {
 		create(t, s, ada, naming(1, digests(1, 64)...))
 		create(t, s, sessionID(2)).add(t, naming(1, digests(60, 70)...), naming(2, digests(70, 80)...))
-		wantNamed(t, "by points", s, digests(1, 80)...)
+		wantNamed(t, "by snapshots", s, digests(1, 80)...)
 		for _, asked := range []struct {
 			what        string
 			asked, want []dormouse.Digest
@@ -108,7 +108,7 @@ func testNaming(t *testing.T, fresh opener) {
 		wantNamed(t, "after that", s)
 	}))
 
-	t.Run("names are inserted or replaced by point", fresh(func(t *testing.T, s store.Store) {
+	t.Run("names are inserted or replaced by snapshot", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
 		w.add(t, naming(1, digests(1, 64)...))
 		w.add(t, naming(2, digests(10, 12)...))
@@ -123,7 +123,7 @@ func testNaming(t *testing.T, fresh opener) {
 		wantNamed(t, "after a batch without names", s, digest(20), digest(32))
 	}))
 
-	t.Run("an unnamed point names nothing any more and may never have been", fresh(func(t *testing.T, s store.Store) {
+	t.Run("an unnamed snapshot names nothing any more and may never have been", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
 		w.add(t, naming(1, digests(1, 64)...), naming(2, digests(60, 65)...))
 		other.add(t, naming(1, digests(64, 66)...))
@@ -132,17 +132,17 @@ func testNaming(t *testing.T, fresh opener) {
 		w.add(t, unnaming(1, 2, 2))
 		wantNamed(t, "by the other session", s, digests(64, 66)...)
 		w.add(t, naming(1, digest(1)))
-		wantNamed(t, "by a point that names again", s, append(digests(64, 66), digest(1))...)
+		wantNamed(t, "by a snapshot that names again", s, append(digests(64, 66), digest(1))...)
 	}))
 
-	t.Run("a point that is named and unnamed in one batch is unnamed", fresh(func(t *testing.T, s store.Store) {
+	t.Run("a snapshot that is named and unnamed in one batch is unnamed", fresh(func(t *testing.T, s store.Store) {
 		w := create(t, s, ada, naming(1, digest(1)), naming(2, digest(2)), unnaming(1))
 		wantNamed(t, "at first", s, digest(2))
 		w.add(t, naming(2, digest(3)), naming(3, digest(4)), naming(4, digest(5)), unnaming(3, 2, 9))
 		wantNamed(t, "later", s, digest(5))
 	}))
 
-	t.Run("whatever points named before what they name last is named", fresh(func(t *testing.T, s store.Store) {
+	t.Run("whatever snapshots named before what they name last is named", fresh(func(t *testing.T, s store.Store) {
 		r := rand.New(rand.NewPCG(1, 2))
 		ws := []*writer{create(t, s, ada), create(t, s, sessionID(2))}
 		names := make(map[*writer][]dormouse.SnapshotBlobs)
@@ -210,7 +210,7 @@ func testNaming(t *testing.T, fresh opener) {
 		wantNamed(t, "after all that", s, digest(1))
 	}))
 
-	t.Run("rebuild must replace what the points of a session name", fresh(func(t *testing.T, s store.Store) {
+	t.Run("rebuild must replace what the snapshots of a session name", fresh(func(t *testing.T, s store.Store) {
 		w, other := create(t, s, ada), create(t, s, sessionID(2))
 		w.add(t, naming(1, digests(1, 64)...), naming(2, digests(60, 65)...))
 		other.add(t, naming(1, digest(70)))
@@ -235,7 +235,7 @@ func testNaming(t *testing.T, fresh opener) {
 		wantNamed(t, "after a rebuild that was refused", s, digest(70))
 	}))
 
-	t.Run("import stores what points name", fresh(func(t *testing.T, s store.Store) {
+	t.Run("import stores what snapshots name", fresh(func(t *testing.T, s store.Store) {
 		b := first(ada)
 		b.Epoch = 7
 		naming(1, digest(1))(&b)

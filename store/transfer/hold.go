@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 	"github.com/dormouse-run/dormouse/store"
 )
 
@@ -76,10 +77,8 @@ func waitUnused(ctx context.Context, s store.Fleet) error {
 		case !killed || waited > HoldLease:
 			return fmt.Errorf("the store is in use by %s; stop it first: %w", strings.Join(names, ", "), dormouse.ErrConflict)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(HoldLease / 10):
+		if err := sleep.For(ctx, HoldLease/10); err != nil {
+			return err
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // cpusetCPUs is the file that says on which CPUs a sandbox runs.
 const cpusetCPUs = "cpuset.cpus"
 
-// cpus are lists as the cpuset controller spells them: all CPUs that this server may use,
+// cpus are lists as the cpuset controller writes them: all CPUs that this server may use,
 // those of them for sandboxes that nobody waits for, empty if there are too few to divide,
 // and the memory nodes. All are empty if this machine does not let sandboxes be confined.
 type cpus struct{ all, background, mems string }

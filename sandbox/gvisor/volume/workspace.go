@@ -177,7 +177,7 @@ func inDir(dir string, do func() error) error {
 	return <-done
 }
 
-// EscapeOverlay spells a path for the options of an overlay.
+// EscapeOverlay escapes a path for the options of an overlay.
 func EscapeOverlay(path string) string {
 	return strings.NewReplacer(`\`, `\\`, ",", `\,`, ":", `\:`).Replace(path)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Tar is a body that is a tar of so many bytes; 0 if nobody knows.
+// Tar is a request body in tar format. Size is its length in bytes, or 0 if that is not known.
 type Tar struct {
 	io.Reader
 	Size int64
@@ -22,15 +22,15 @@ type Tar struct {
 
 type answerKey struct{}
 
-// KeepAnswer makes calls under the context store the bytes of their answers in raw, exactly
-// as the server sent them, with fields that this package does not know.
+// KeepAnswer returns a context under which calls store their response bodies in raw, exactly
+// as the server sent them, including fields that this package does not know.
 func KeepAnswer(ctx context.Context, raw *[]byte) context.Context {
 	return context.WithValue(ctx, answerKey{}, raw)
 }
 
-// Call sends a request that the server answers at once, with in as its body unless it is
-// nil, and decodes the answer into out unless that is nil. It is for routes that have no
-// method here.
+// Call sends a request that the server answers at once, and waits for the client's timeout
+// at most. The body is in, unless that is nil; the response is decoded into out, unless
+// that is nil. It is for routes for which Client has no method.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
@@ -61,9 +61,9 @@ func (c *Client) wait(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// Do sends a request and returns its answer, whose body the caller must close; a refusal is
-// an error. A []byte is sent as it is, as JSON, a Tar as a tar, anything else is encoded as
-// JSON; nil is no body.
+// Do sends a request and returns the response, whose body the caller must close. A status of
+// 300 or more is returned as an *Error. If in is nil there is no body; a []byte is sent
+// unchanged with the content type of JSON, a Tar as a tar, anything else encoded as JSON.
 func (c *Client) Do(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	return c.do(ctx, method, path, in, nil)
 }
@@ -103,7 +103,7 @@ func newRequest(ctx context.Context, method, url string, in any) (*http.Request,
 	case []byte:
 		body = bytes.NewReader(b)
 	case Tar:
-		// What is read ends the request, and is not closed by it.
+		// The transport closes the body of a request, but the reader is the caller's to close.
 		body, kind, size = io.NopCloser(b.Reader), "application/x-tar", b.Size
 	default:
 		text, err := json.Marshal(in)
@@ -123,12 +123,12 @@ func newRequest(ctx context.Context, method, url string, in any) (*http.Request,
 		if req.ContentLength = size; size == 0 {
 			req.ContentLength = -1
 		}
-		req.Header.Set("Expect", "100-continue") // nothing is sent to who does not want it
+		req.Header.Set("Expect", "100-continue") // so that a server can refuse before the body is sent
 	}
 	return req, nil
 }
 
-// of is the path of a session or of something below it.
+// of returns the path of a session, or of a resource below it.
 func of(id dormouse.SessionID, below ...string) string {
 	parts := []string{"/api/sessions", url.PathEscape(string(id))}
 	for _, part := range below {
@@ -150,7 +150,7 @@ func post[T any](ctx context.Context, c *Client, id dormouse.SessionID, what str
 	return answer, c.Call(ctx, http.MethodPost, of(id, what), in, &answer)
 }
 
-// query is the query string of the parameters that are not empty.
+// query builds a query from pairs of names and values; empty values are left out.
 func query(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -13,15 +13,15 @@ type Child struct {
 	Stage Stage `json:"stage"`
 }
 
-// Stage is where a child stands for its parent.
+// Stage is the state of a child as its parent has recorded it.
 type Stage string
 
 // The stages of a child.
 const (
-	// ChildSpawned is recorded and not made yet.
+	// ChildSpawned is recorded, but its session is not created yet.
 	ChildSpawned Stage = "spawned"
 	ChildStarted Stage = "started"
-	// ChildEnding is to end, and may not have yet.
+	// ChildEnding was told to end and may still be running.
 	ChildEnding Stage = "ending"
 	ChildEnded  Stage = "ended"
 )
@@ -32,14 +32,14 @@ type ChildStage struct {
 	Stage   Stage              `json:"stage"`
 }
 
-// Children is a page of them, the newest first.
+// Children is a page of children, the newest first.
 type Children struct {
 	Children []Child            `json:"children"`
 	Next     dormouse.SessionID `json:"next,omitempty"`
 }
 
-// Children lists the sessions that one has spawned, those that have ended too. A limit of
-// 0 stands for 50; after is the session that ended the page before.
+// Children lists the sessions that a session has spawned, including those that have ended. A
+// limit of 0 stands for 50; after is the last session of the page before.
 func (c *Client) Children(ctx context.Context, id dormouse.SessionID, limit int, after dormouse.SessionID) (Children, error) {
 	return get[Children](ctx, c, of(id, "children"), query("limit", number(limit), "after", string(after)))
 }

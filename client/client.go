@@ -16,14 +16,14 @@ type Options struct {
 	// access token.
 	URL   string
 	Token string
-	// Locate is asked for both before every request, if it is not nil: a server that
-	// was started again may listen elsewhere. Its error is returned as it is.
+	// Locate, if it is not nil, is called before every request and replaces URL and
+	// Token: a restarted server may listen elsewhere. Its error is returned unchanged.
 	Locate func(context.Context) (Server, error)
-	// HTTP sends the requests; nil stands for a client of its own. No redirect is
-	// followed, whatever it says. A Timeout of it also ends streams.
+	// HTTP is copied and sends the requests; nil stands for a zero http.Client. Redirects
+	// are never followed, whatever its CheckRedirect says. Its Timeout also ends streams.
 	HTTP *http.Client
-	// Timeout bounds what a server answers at once; 0 stands for 90 s. Commands,
-	// copies, snapshots, restores and streams take as long as their context lets them.
+	// Timeout bounds requests that the server answers at once; 0 stands for 90 s. Commands,
+	// copies, snapshots, restores and streams are bounded only by their context.
 	Timeout time.Duration
 }
 
@@ -37,7 +37,7 @@ type Client struct {
 	timeout time.Duration
 }
 
-// New returns a client. It sends nothing yet.
+// New returns a client. It sends no request.
 func New(o Options) (*Client, error) {
 	c := &Client{locate: o.Locate, http: new(http.Client), timeout: o.Timeout}
 	if c.locate == nil {
@@ -57,7 +57,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// CheckURL refuses what is no URL of a server.
+// CheckURL returns an error if server is not an http or https URL with a host.
 func CheckURL(server string) error {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
@@ -69,14 +69,14 @@ func CheckURL(server string) error {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Ready returns nil if the server takes requests.
+// Ready returns nil if the server accepts requests.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
 var errTimeout = errors.New("the server did not answer in time")
 
-// within bounds a call that the server answers at once.
+// within adds the timeout for a request that the server answers at once.
 func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 }

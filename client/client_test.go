@@ -19,7 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/client"
 )
 
-func TestAnAnswerThatSaysNoIsAnError(t *testing.T) {
+func TestARefusedRequestIsAnError(t *testing.T) {
 	for _, c := range []struct {
 		status int
 		body   string

@@ -6,16 +6,16 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// onThread names a thread, the primary one if it is empty.
+// onThread is a request about a thread; empty is the primary one.
 type onThread struct {
 	Thread dormouse.ThreadID `json:"thread,omitempty"`
 }
 
-// InterruptOptions say what of a turn is stopped.
+// InterruptOptions say what is interrupted.
 type InterruptOptions struct {
 	// FlushQueue also cancels the prompts that are queued behind it.
 	FlushQueue bool `json:"flush_queue"`
-	// Thread is whose turn it is; the primary one's if it is empty.
+	// Thread is the thread whose turn is interrupted; empty is the primary one.
 	Thread dormouse.ThreadID `json:"thread,omitempty"`
 }
 
@@ -24,14 +24,14 @@ func (c *Client) Interrupt(ctx context.Context, id dormouse.SessionID, o Interru
 	return post[Row](ctx, c, id, "interrupt", o)
 }
 
-// Retry takes up again a turn that a crash left waiting, or the prompts of one that
-// failed. An empty thread is the primary one.
+// Retry resumes a turn that waits for a decision after a crash, or tries the prompts of a
+// failed turn again. An empty thread is the primary one.
 func (c *Client) Retry(ctx context.Context, id dormouse.SessionID, thread dormouse.ThreadID) (Row, error) {
 	return post[Row](ctx, c, id, "retry", onThread{thread})
 }
 
-// Continue closes a turn that a crash left waiting and goes on with what is queued. An
-// empty thread is the primary one.
+// Continue ends a turn that waits for a decision after a crash, and goes on with the queue.
+// An empty thread is the primary one.
 func (c *Client) Continue(ctx context.Context, id dormouse.SessionID, thread dormouse.ThreadID) (Row, error) {
 	return post[Row](ctx, c, id, "continue", onThread{thread})
 }
@@ -41,7 +41,7 @@ func (c *Client) Hibernate(ctx context.Context, id dormouse.SessionID) (Row, err
 	return post[Row](ctx, c, id, "hibernate", struct{}{})
 }
 
-// Wake starts the sandbox of a hibernated session without asking anything of it.
+// Wake starts the sandbox of a hibernated session without a prompt.
 func (c *Client) Wake(ctx context.Context, id dormouse.SessionID) (Row, error) {
 	return post[Row](ctx, c, id, "wake", struct{}{})
 }

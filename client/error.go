@@ -5,21 +5,26 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/retryafter"
 )
 
-// Error is an error body that a server answered with.
+// Error is a request that was refused: a response with a status of 300 or more.
 type Error struct {
-	// Status is that of HTTP.
+	// Status is the HTTP status.
 	Status int
-	// Code is the kind of error, such as not_found; empty if it was no Dormouse server
-	// that answered.
+	// Code is the kind of error, such as not_found. It is empty if something other than
+	// a Dormouse server answered, such as a proxy.
 	Code string
-	// Message is for people.
+	// Message is the text to show to people.
 	Message string
-	// Request is the id under which the server's log has more.
+	// Request is the id of the request; the server's log has more about it.
 	Request string
+	// RetryAfter is how long the server asked to wait before the next request; 0 if it
+	// did not ask.
+	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string {
@@ -29,7 +34,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// codes are the errors of package dormouse by their code in an error body.
+// codes maps the code in a response to the error of package dormouse that it stands for.
 var codes = map[string]error{
 	"unknown_outcome": dormouse.ErrUnknownOutcome,
 	"damaged":         dormouse.ErrDamaged,
@@ -46,11 +51,25 @@ var codes = map[string]error{
 	"behind":          dormouse.ErrBehind,
 }
 
-// Unwrap is the error of package dormouse that it corresponds to, or nil.
+// Unwrap returns the error of package dormouse with the same code, or nil.
 func (e *Error) Unwrap() error { return codes[e.Code] }
 
-// readError decodes an error body. One that is not JSON, such as that of a proxy in between,
-// becomes an error with its status.
+// StreamError is an error that the server sent inside a response that it had begun with
+// status 200: a stream of events, or the output of a command.
+type StreamError struct {
+	// Code is the kind of error, such as not_found. Servers before this version send none.
+	Code string
+	// Message is the text to show to people.
+	Message string
+}
+
+func (e *StreamError) Error() string { return e.Message }
+
+// Unwrap returns the error of package dormouse with the same code, or nil.
+func (e *StreamError) Unwrap() error { return codes[e.Code] }
+
+// readError returns the *Error for a response. If the body is not the JSON of a Dormouse
+// server, for example a proxy's HTML, the message is the HTTP status.
 func readError(res *http.Response) error {
 	var body struct {
 		Error struct {
@@ -66,5 +85,5 @@ func readError(res *http.Response) error {
 	if json.Unmarshal(b, &body) != nil || body.Error.Message == "" {
 		body.Error.Message = "the server answered " + res.Status
 	}
-	return &Error{Status: res.StatusCode, Code: body.Error.Type, Message: body.Error.Message, Request: body.Request}
+	return &Error{Status: res.StatusCode, Code: body.Error.Type, Message: body.Error.Message, Request: body.Request, RetryAfter: retryafter.Of(res.Header)}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Event is an event, or a fragment on its way to becoming one.
+// Event is an event or a delta.
 type Event struct {
 	dormouse.Event
-	// Delta is set on fragments, which have neither a type nor a seq.
+	// Delta is set if this is a delta, which has neither a type nor a seq.
 	Delta *dormouse.Delta
-	// Raw is its bytes as the server sent them.
+	// Raw is the JSON as the server sent it.
 	Raw json.RawMessage
 }
 
@@ -25,20 +25,20 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &e.Event)
 }
 
-// MarshalJSON returns the bytes that the event came as.
+// MarshalJSON returns the JSON as the server sent it.
 func (e Event) MarshalJSON() ([]byte, error) { return e.Raw, nil }
 
-// EventOptions say which events of a session's history are read.
+// EventOptions say which events are read.
 type EventOptions struct {
-	// After is the cursor: the last event already seen.
+	// After is the cursor: the seq of the last event already seen.
 	After uint64
-	// Limit is how many; 0 stands for all there are.
+	// Limit is the largest number of events; 0 stands for all.
 	Limit int
-	// All includes the server's own bookkeeping.
+	// All includes the server's internal events.
 	All bool
 }
 
-// Events reads a session's history as far as it goes now. It ends with the first error.
+// Events yields the events that the log has now, and ends with the first error.
 func (c *Client) Events(ctx context.Context, id dormouse.SessionID, o EventOptions) iter.Seq2[Event, error] {
 	const most = 1000
 	return func(yield func(Event, error) bool) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,14 +13,14 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// ExecOptions are a command.
+// ExecOptions describe a command.
 type ExecOptions struct {
 	// Command is the shell command.
 	Command string
 	// Timeout is how long it may take; 0 is no limit.
 	Timeout time.Duration
-	// Shell is the name of one that lives on from one command to the next; empty for one
-	// of its own.
+	// Shell is the name of a shell that is kept for later commands. If it is empty, the
+	// command gets a shell of its own.
 	Shell string
 	// ID is the client's own and makes the request idempotent.
 	ID string
@@ -41,11 +40,11 @@ func (o ExecOptions) MarshalJSON() ([]byte, error) {
 	}{o.Command, timeout, o.Shell, o.ID})
 }
 
-// Exec is how a command in the sandbox ended.
+// Exec is the result of a command in the sandbox.
 type Exec struct {
 	ID   dormouse.EventID `json:"id"`
 	Exit int              `json:"exit"`
-	// Output is what it printed, and Raw the bytes if that is not text.
+	// Output is what it printed; Raw is the same as bytes, if it is not UTF-8.
 	Output   string `json:"output"`
 	Raw      []byte `json:"raw,omitempty"`
 	Omitted  int64  `json:"omitted,omitempty"`
@@ -56,9 +55,9 @@ type Exec struct {
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// Exec runs a command in a session's sandbox, which it wakes, and returns when it has
-// ended. What it prints is written to live as it comes, unless that is nil. The command
-// survives the server: another call with the same id returns how it ended.
+// Exec wakes a session's sandbox, runs a command in it and returns when that has ended. What
+// the command prints is written to live meanwhile, unless that is nil. The command survives
+// a restart of the server: another call with the same id returns its result.
 func (c *Client) Exec(ctx context.Context, id dormouse.SessionID, o ExecOptions, live io.Writer) (Exec, error) {
 	res, err := c.Do(ctx, http.MethodPost, of(id, "execs")+"?stream=true", o)
 	if err != nil {
@@ -76,12 +75,13 @@ func (c *Client) Exec(ctx context.Context, id dormouse.SessionID, o ExecOptions,
 			Text  string `json:"text"`
 			Exec  *Exec  `json:"exec"`
 			Error string `json:"error"`
+			Code  string `json:"type"` // of the error
 		}
 		if err := json.Unmarshal(raw, &line); err != nil {
 			return Exec{}, fmt.Errorf("read answer: %w", err)
 		}
 		text := line.Text
-		if line.Exec != nil { // what was not shown yet
+		if line.Exec != nil { // write the rest of the output, which no line of text had
 			if left, ok := strings.CutPrefix(line.Exec.Output, seen.String()); ok && line.Exec.Omitted == 0 {
 				text = left
 			}
@@ -94,7 +94,7 @@ func (c *Client) Exec(ctx context.Context, id dormouse.SessionID, o ExecOptions,
 		}
 		switch {
 		case line.Error != "":
-			return Exec{}, errors.New(line.Error)
+			return Exec{}, &StreamError{Code: line.Code, Message: line.Error}
 		case line.Exec != nil:
 			return *line.Exec, nil
 		}
@@ -111,13 +111,13 @@ type Processes struct {
 	Session dormouse.SessionID `json:"session"`
 	Phase   dormouse.Phase     `json:"phase"`
 	Sandbox Sandbox            `json:"sandbox"`
-	// IdleSince is when the session last had something to do; zero while it has.
+	// IdleSince is when the session became idle; zero while it is not.
 	IdleSince time.Time `json:"idle_since,omitzero"`
-	// Usage is there if a sandbox is.
+	// Usage is nil if there is no sandbox.
 	Usage *Used `json:"usage"`
 }
 
-// Used is what the processes of a sandbox use.
+// Used is the resource usage of a sandbox.
 type Used struct {
 	Processes  int     `json:"processes"`
 	Memory     int64   `json:"memory_bytes"`
@@ -125,8 +125,8 @@ type Used struct {
 	Ops        int     `json:"ops"`
 	Tasks      int     `json:"tasks"`
 	Terminals  int     `json:"terminals"`
-	// Active is when an op, a terminal or a port last did something, by the clock
-	// of the sandbox.
+	// Active is the time of the last activity of an op, a terminal or a port, by the
+	// clock of the sandbox.
 	Active time.Time `json:"active,omitzero"`
 }
 

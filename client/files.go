@@ -10,28 +10,27 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// TreeStatus is the trailer that says what a tar of files held. A tar without it is not
-// whole.
+// TreeStatus is the HTTP trailer with the JSON of Copied. A tar without it is incomplete.
 const TreeStatus = "Tree-Status"
 
-// Copied is what a tar of files held.
+// Copied counts what was copied in a tar of files.
 type Copied struct {
-	// Files counts entries of every kind, Bytes their content.
+	// Files counts entries of every kind, Bytes the content of the files.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
-	// Changed counts the files that shrank while they were read; zeroes stand for
-	// what they lost.
+	// Changed counts the files that became shorter while they were read; the tar has
+	// zeroes in place of the missing bytes.
 	Changed int `json:"changed,omitempty"`
 }
 
-// Files is a tar of files on its way out of a sandbox.
+// Files is a tar of files that is being copied out of a sandbox.
 type Files struct {
 	io.ReadCloser
 	trailer func() string
 }
 
-// Copied is what the tar held, once it was read to its end. The error says that it was cut
-// off.
+// Copied returns what the tar contained. It is valid after the tar was read to its end; an
+// error means that the tar is incomplete.
 func (f *Files) Copied() (held Copied, err error) {
 	if json.Unmarshal([]byte(f.trailer()), &held) != nil {
 		return held, errors.New("the tar was cut off")
@@ -50,7 +49,7 @@ func (c *Client) GetFiles(ctx context.Context, id dormouse.SessionID, path strin
 }
 
 // PutFiles unpacks a tar below a directory of a session's sandbox, which it wakes. The
-// directory is made if it is missing.
+// directory is created if it is missing.
 func (c *Client) PutFiles(ctx context.Context, id dormouse.SessionID, dir string, tar Tar) (held Copied, err error) {
 	return held, c.wait(ctx, http.MethodPut, of(id, "files")+"?"+query("path", dir).Encode(), tar, &held)
 }

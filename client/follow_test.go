@@ -29,7 +29,7 @@ func TestAFollowerGoesOnWhereItWasCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, c := play(t, streams(first), answers(http.StatusServiceUnavailable, "no"), answers(http.StatusOK, ""), holds(event(3)+event(7)))
+			s, c := play(t, streams(first), answers(http.StatusServiceUnavailable, "no"), streams(""), holds(event(3)+event(7)))
 			seqs, err := follow(t, c, client.FollowOptions{}, 4)
 			if !slices.Equal(seqs, []uint64{1, 2, 3, 7}) || !errors.Is(err, errEnough) {
 				t.Errorf("it was given %v: %v", seqs, err)
@@ -196,7 +196,7 @@ func TestAFollowerEndsWithItsContext(t *testing.T) {
 type one []byte
 
 func (o one) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(o))}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(bytes.NewReader(o))}, nil
 }
 
 // Whatever a server says, seqs only rise, and the end is an error.

@@ -10,7 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Snapshot is what a session's workspace was like at one event.
+// Snapshot is a session's workspace at one event.
 type Snapshot struct {
 	ID      dormouse.SnapshotID `json:"snapshot"`
 	Session dormouse.SessionID  `json:"session"`
@@ -18,19 +18,19 @@ type Snapshot struct {
 	Label   string              `json:"label,omitempty"`
 	Reason  string              `json:"reason"`
 	Taken   time.Time           `json:"taken"`
-	// At is the number of the event at which the files were so.
+	// At is the seq of the event at which it was taken.
 	At uint64 `json:"at"`
-	// Midway says that a turn was at work, so that no conversation goes with it.
+	// Midway says that it was taken during a turn, so that it has no conversation to restore.
 	Midway bool `json:"midway,omitempty"`
-	// Aside says that it was imported and that the workspace does not descend from it.
+	// Aside says that it was imported, and that the workspace does not descend from it.
 	Aside bool `json:"aside,omitempty"`
-	// Newest says that the session goes on from here.
+	// Newest says that it is the one that the session goes on from.
 	Newest     bool   `json:"newest,omitempty"`
 	Workspace  uint64 `json:"workspace"`
 	Generation uint64 `json:"generation,omitempty"`
-	// Bytes and Entries are of the files in all layers, also of those that a later
-	// layer hides; Size is what the layers take in the blob store, where snapshots share
-	// what they have in common; Depth is how many layers there are.
+	// Bytes and Entries count the files in all layers, including those that a later
+	// layer hides. Size is the size of the layers in the blob store, where snapshots share
+	// layers. Depth is the number of layers.
 	Bytes   int64 `json:"bytes"`
 	Entries int   `json:"entries"`
 	Size    int64 `json:"size"`
@@ -39,39 +39,39 @@ type Snapshot struct {
 	Layers  []dormouse.Layer `json:"layers,omitempty"`
 	Left    []string         `json:"left,omitempty"`
 	LeftOut int              `json:"left_out,omitempty"`
-	// Ref is an authenticated reference to it, for programs.
+	// Ref is an authenticated reference to the snapshot, for programs.
 	Ref json.RawMessage `json:"ref"`
 }
 
-// SnapshotOptions say what a snapshot is called.
+// SnapshotOptions describe a new snapshot.
 type SnapshotOptions struct {
 	Label string `json:"label,omitempty"`
 	// ID is the client's own and makes the request idempotent.
 	ID string `json:"id,omitempty"`
 }
 
-// TakeSnapshot takes a snapshot of a session's workspace as it is, and returns when it is
-// there. The sandbox goes on; the agent may be at work.
+// TakeSnapshot takes a snapshot of a session's workspace, and returns when it is complete. The
+// sandbox keeps running, and a turn may be active.
 func (c *Client) TakeSnapshot(ctx context.Context, id dormouse.SessionID, o SnapshotOptions) (made Snapshot, err error) {
 	return made, c.wait(ctx, http.MethodPost, of(id, "snapshots"), o, &made)
 }
 
-// Snapshots is a page of them, the newest first.
+// Snapshots is a page of snapshots, the newest first.
 type Snapshots struct {
 	Snapshots []Snapshot `json:"snapshots"`
-	// Total is how many there are in all.
+	// Total is the number of snapshots on all pages.
 	Total int `json:"total"`
 	// Next is the cursor of the next page; empty when this is the last.
 	Next dormouse.SnapshotID `json:"next,omitempty"`
 }
 
-// Snapshots lists the snapshots of a session that can be gone back to. A limit of 0 stands
-// for 100; after is the snapshot that ended the page before.
+// Snapshots lists the snapshots of a session that can be restored. A limit of 0 stands for
+// 100; after is the last snapshot of the page before.
 func (c *Client) Snapshots(ctx context.Context, id dormouse.SessionID, limit int, after dormouse.SnapshotID) (Snapshots, error) {
 	return get[Snapshots](ctx, c, of(id, "snapshots"), query("limit", number(limit), "after", string(after)))
 }
 
-// Snapshot returns all there is to know of a snapshot.
+// Snapshot returns a snapshot with its layers.
 func (c *Client) Snapshot(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID) (Snapshot, error) {
 	return get[Snapshot](ctx, c, of(id, "snapshots", string(snapshot)), nil)
 }
@@ -81,12 +81,12 @@ func (c *Client) DeleteSnapshot(ctx context.Context, id dormouse.SessionID, snap
 	return c.Call(ctx, http.MethodDelete, of(id, "snapshots", string(snapshot)), nil, nil)
 }
 
-// PruneOptions say which snapshots go: the oldest of more than Keep, and those older than
-// OlderThan.
+// PruneOptions say which snapshots are deleted: the oldest if there are more than Keep, and
+// those older than OlderThan.
 type PruneOptions struct {
 	Keep      int
 	OlderThan time.Duration
-	// DryRun only says which would go.
+	// DryRun deletes nothing, and returns what would be deleted.
 	DryRun bool
 }
 
@@ -103,20 +103,20 @@ func (o PruneOptions) MarshalJSON() ([]byte, error) {
 	}{o.Keep, older, o.DryRun})
 }
 
-// Pruned is which snapshots were deleted, or would be.
+// Pruned lists the snapshots that were deleted, or would be.
 type Pruned struct {
 	Snapshots []dormouse.SnapshotID `json:"snapshots"`
 	DryRun    bool                  `json:"dry_run,omitempty"`
 }
 
-// PruneSnapshots deletes old snapshots. The newest stays, and so does what the session's
-// files lie over.
+// PruneSnapshots deletes old snapshots. It keeps the newest, and those that the workspace
+// is layered over.
 func (c *Client) PruneSnapshots(ctx context.Context, id dormouse.SessionID, o PruneOptions) (gone Pruned, err error) {
 	return gone, c.Call(ctx, http.MethodPost, of(id, "snapshots", "prune"), o, &gone)
 }
 
-// ExportSnapshot reads a snapshot as a container image in one tar. The image is called
-// name where it is loaded, if that is not empty.
+// ExportSnapshot returns a snapshot as a container image in a tar. If name is not empty, it
+// is the name that the image has where it is loaded.
 func (c *Client) ExportSnapshot(ctx context.Context, id dormouse.SessionID, snapshot dormouse.SnapshotID, name string) (io.ReadCloser, error) {
 	res, err := c.Do(ctx, http.MethodGet, of(id, "snapshots", string(snapshot), "export")+"?"+query("name", name).Encode(), nil)
 	if err != nil {
@@ -125,22 +125,21 @@ func (c *Client) ExportSnapshot(ctx context.Context, id dormouse.SessionID, snap
 	return res.Body, nil
 }
 
-// ImportSnapshot makes a snapshot of a session from a container image. The session goes on
-// with the files it has.
+// ImportSnapshot adds a container image to a session as a snapshot. The workspace does not
+// change.
 func (c *Client) ImportSnapshot(ctx context.Context, id dormouse.SessionID, o SnapshotOptions, image Tar) (made Snapshot, err error) {
 	path := of(id, "snapshots", "import") + "?" + query("label", o.Label, "id", o.ID).Encode()
 	return made, c.wait(ctx, http.MethodPost, path, image, &made)
 }
 
-// Imported is a session that was made of an image, and the snapshot that its files
-// are.
+// Imported is a session that ImportSession created, and the snapshot of its first files.
 type Imported struct {
 	Row
 	Snapshot dormouse.SnapshotID `json:"snapshot"`
 }
 
-// ImportSession makes a session whose files are those of a container image. It has no
-// parent and no first prompt.
+// ImportSession creates a session with the files of a container image. It has no parent and
+// no first prompt.
 func (c *Client) ImportSession(ctx context.Context, session CreateOptions, o SnapshotOptions, image Tar) (made Imported, err error) {
 	said, err := json.Marshal(session)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Closed is why a server closed a connection into a sandbox before its time.
+// Closed is the error of a connection into a sandbox that the server closed early.
 type Closed struct{ Reason string }
 
 func (c *Closed) Error() string { return c.Reason }
@@ -20,15 +20,15 @@ type socket struct {
 	ws     *websocket.Conn
 	read   func() (websocket.MessageType, []byte, error)
 	write  func(websocket.MessageType, []byte) error
-	left   []byte // came and was not read yet
+	left   []byte // received and not read yet
 	header http.Header
-	// halves says that an empty frame ends one way and not the other.
+	// halves says that an empty frame closes one direction only.
 	halves bool
-	end    error // after which nothing is read
+	end    error // what Read returns once the connection is over
 	reason string
 }
 
-// dial opens a WebSocket, which lasts as long as ctx.
+// dial opens a WebSocket. It is closed when ctx ends.
 func (c *Client) dial(ctx context.Context, path string) (*socket, error) {
 	at, err := c.locate(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *socket) Read(b []byte) (int, error) {
 // Write sends bytes into the sandbox.
 func (s *socket) Write(b []byte) (int, error) {
 	if len(b) == 0 {
-		return 0, nil // an empty frame says something else
+		return 0, nil // an empty frame would close this direction
 	}
 	if err := s.write(websocket.MessageBinary, b); err != nil {
 		return 0, err

@@ -8,7 +8,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Thread is what one thread works on and what waits for it.
+// Thread is the state of a thread: its active turn and the length of its queue.
 type Thread struct {
 	ID    dormouse.ThreadID `json:"id"`
 	Queue int               `json:"queue"`
@@ -19,11 +19,11 @@ type Thread struct {
 type Turn struct {
 	ID      dormouse.TurnID `json:"id"`
 	Attempt int             `json:"attempt"`
-	// Blocked says what it waits for: people or recovery.
+	// Blocked says whether it waits for people or for a decision after a crash (recovery).
 	Blocked string `json:"blocked,omitempty"`
 	// Until is when the next attempt may start.
 	Until time.Time `json:"until,omitzero"`
-	// Waiting are the tool calls that only people can answer.
+	// Waiting are the tool calls that wait for an answer.
 	Waiting []Waiting `json:"waiting,omitempty"`
 }
 
@@ -43,7 +43,7 @@ func (c *Client) Threads(ctx context.Context, id dormouse.SessionID) ([]Thread, 
 	return a.Threads, err
 }
 
-// OpenThread adds a thread. It is idempotent by name; without one the thread is new.
+// OpenThread adds a thread. It is idempotent by name; an empty name always adds a new one.
 func (c *Client) OpenThread(ctx context.Context, id dormouse.SessionID, name string) (Thread, error) {
 	return post[Thread](ctx, c, id, "threads", struct {
 		ID string `json:"id,omitempty"`

@@ -8,18 +8,18 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Wakeup is a prompt that a session will give itself.
+// Wakeup is a prompt that a session gets at a later time.
 type Wakeup struct {
 	ID     dormouse.WakeupID `json:"id"`
 	Thread dormouse.ThreadID `json:"thread"`
 	// At is when it fires next.
 	At   time.Time `json:"at"`
 	Cron string    `json:"cron,omitempty"`
-	// Text is the beginning of what it says; only lists have it.
+	// Text is the beginning of the prompt; only lists have it.
 	Text string `json:"text,omitempty"`
 }
 
-// Wakeups lists what is scheduled.
+// Wakeups lists the scheduled wake-ups of a session.
 func (c *Client) Wakeups(ctx context.Context, id dormouse.SessionID) ([]Wakeup, error) {
 	a, err := get[struct {
 		Wakeups []Wakeup `json:"wakeups"`
@@ -27,8 +27,7 @@ func (c *Client) Wakeups(ctx context.Context, id dormouse.SessionID) ([]Wakeup, 
 	return a.Wakeups, err
 }
 
-// WakeupOptions are a prompt and when a session gives it to itself: one of At, In and
-// Cron.
+// WakeupOptions describe a wake-up: a prompt, and when it is due as one of At, In and Cron.
 type WakeupOptions struct {
 	Prompt []dormouse.Block `json:"prompt"`
 	// At is a time such as 2030-01-02T15:04:05Z, In a duration such as 10m, Cron five
@@ -41,12 +40,12 @@ type WakeupOptions struct {
 	Thread dormouse.ThreadID `json:"thread,omitempty"`
 }
 
-// Schedule has a session prompt itself later.
+// Schedule schedules a wake-up.
 func (c *Client) Schedule(ctx context.Context, id dormouse.SessionID, o WakeupOptions) (Wakeup, error) {
 	return post[Wakeup](ctx, c, id, "wakeups", o)
 }
 
-// CancelWakeup cancels a wake-up, which then does not count towards the limit any more.
+// CancelWakeup cancels a wake-up. It no longer counts towards the limit.
 func (c *Client) CancelWakeup(ctx context.Context, id dormouse.SessionID, wakeup dormouse.WakeupID) (row Row, err error) {
 	return row, c.Call(ctx, http.MethodDelete, of(id, "wakeups", string(wakeup)), nil, &row)
 }

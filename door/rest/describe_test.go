@@ -219,16 +219,16 @@ func TestDeleteThatTakesItsTimeIsAccepted(t *testing.T) {
 	// Who comes now has missed that it was deleted, and is not left waiting.
 	f := h.follow(path, fmt.Sprintf("&after=%d", p.Next))
 	release()
-	for last := ""; ; {
+	for last, data := "", ""; ; {
 		got, ok := f.next()
 		if !ok {
-			if last != "error" {
-				t.Errorf("the stream ended with %q", last)
+			if last != "error" || !strings.Contains(data, `"type":"not_found"`) {
+				t.Errorf("the stream ended with %q %s", last, data)
 			}
 			break
 		}
 		if got.event != "" {
-			last = got.event
+			last, data = got.event, got.data
 		}
 	}
 	h.refuses(h.request(http.MethodDelete, path, nil), http.StatusNotFound, "not found")

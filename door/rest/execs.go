@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -170,9 +169,14 @@ func (s *Server) streamExec(ctx context.Context, c call, out *door.Stream, id do
 		return err
 	case ctx.Err() == nil:
 		// It runs on; whoever asks again with the same id is told how it ended.
+		reply := door.ReplyTo(err)
 		line(struct {
 			Error string `json:"error"`
-		}{fmt.Sprintf("cut off: %v", errors.Unwrap(err))})
+			Type  string `json:"type"`
+		}{"cut off: " + reply.Message, reply.Type})
+		if reply.Status == http.StatusInternalServerError {
+			return err // for the log: the client was told that it is there
+		}
 	}
 	return nil
 }

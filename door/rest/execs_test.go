@@ -1,10 +1,14 @@
 package rest_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/client"
 	"github.com/dormouse-run/dormouse/door/rest"
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
 )
@@ -27,6 +31,28 @@ func TestACommandOverHTTP(t *testing.T) {
 	h.call(http.MethodPost, path, `{"command":"sleep 1000","timeout":"50ms"}`, http.StatusOK, &late)
 	if !late.TimedOut {
 		t.Errorf("too long, it ended as %+v", late)
+	}
+}
+
+// onWrite calls itself with what is written.
+type onWrite func()
+
+func (f onWrite) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
+}
+
+func TestACommandWhoseServerClosesIsToldWithTheCode(t *testing.T) {
+	h := newServerOn(t, localtest.Open(t))
+	id := dormouse.SessionID(strings.TrimPrefix(h.create(`{}`), "/api/sessions/"))
+	c, err := client.New(client.Options{URL: h.url, Token: h.token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	_, err = c.Exec(t.Context(), id, client.ExecOptions{Command: "echo a; sleep 1000"}, onWrite(sync.OnceFunc(h.sessions.EndFollowers)))
+	if !errors.Is(err, dormouse.ErrClosing) || !strings.Contains(err.Error(), "shutting down") {
+		t.Errorf("it ended with %v", err)
 	}
 }
 

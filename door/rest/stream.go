@@ -76,10 +76,12 @@ func (s *Server) endStream(out stream, cursor uint64, err error) error {
 	}
 	end := struct {
 		Cursor  uint64 `json:"cursor"`
+		Type    string `json:"type,omitempty"`
 		Message string `json:"message,omitempty"`
 	}{Cursor: cursor}
 	if event == "error" {
-		end.Message = door.ReplyTo(err).Message
+		reply := door.ReplyTo(err)
+		end.Type, end.Message = reply.Type, reply.Message
 	}
 	b, err := json.Marshal(end)
 	if err != nil {

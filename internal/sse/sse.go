@@ -21,16 +21,20 @@ type Frame struct {
 	Data []byte
 }
 
-// Reader takes a stream apart. Lines end in \n or \r\n.
+// Reader reads the frames of a stream. Lines end in \n or \r\n. A byte order mark at the
+// start of the stream is skipped.
 type Reader struct {
-	r    *bufio.Reader
-	most int
+	r       *bufio.Reader
+	most    int
+	started bool // the first line was read
 }
+
+var byteOrderMark = []byte("\ufeff")
 
 // NewReader reads from r frames of at most so many bytes.
 func NewReader(r io.Reader, most int) *Reader {
 	const buffer = 16 << 10
-	return &Reader{bufio.NewReaderSize(r, buffer), most}
+	return &Reader{r: bufio.NewReaderSize(r, buffer), most: most}
 }
 
 // Next returns the next frame. The error is io.EOF if the stream ended between two
@@ -40,6 +44,10 @@ func (r *Reader) Next() (Frame, error) {
 	begun, lines, left := false, 0, r.most
 	for {
 		line, err := r.line(left)
+		if !r.started {
+			r.started = true
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
 		if errors.Is(err, io.EOF) && (begun || len(line) > 0) {
 			err = io.ErrUnexpectedEOF
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/v2/option"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/retryafter"
 	"github.com/dormouse-run/dormouse/model"
 )
 
@@ -125,7 +126,7 @@ func failure(err error) *model.Error {
 	said := fmt.Errorf("status %d: %s: %s", e.StatusCode, e.Type(), e.Message)
 	out := &model.Error{Kind: model.KindOf(e.StatusCode), Err: said}
 	if e.Response != nil {
-		out.RetryAfter = model.RetryAfter(e.Response.Header)
+		out.RetryAfter = retryafter.Of(e.Response.Header)
 	}
 	if e.StatusCode == http.StatusOK { // it came in the middle of an answer
 		out.Kind, out.Err = midway(string(e.Type())), fmt.Errorf("%s: %s", e.Type(), e.Message)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dormouse-run/dormouse/internal/retryafter"
 	"github.com/dormouse-run/dormouse/model"
 )
 
@@ -174,7 +175,7 @@ func (c *Client) request(ctx context.Context, r model.Request) (*http.Request, e
 
 // failure reads an answer that is not a reply.
 func failure(res *http.Response) *model.Error {
-	e := &model.Error{Kind: model.KindOf(res.StatusCode), RetryAfter: model.RetryAfter(res.Header)}
+	e := &model.Error{Kind: model.KindOf(res.StatusCode), RetryAfter: retryafter.Of(res.Header)}
 	b, err := io.ReadAll(io.LimitReader(res.Body, maxFailure))
 	var f wireFailure
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Error.Message == "" {

@@ -86,7 +86,7 @@ func run() error {
 	}
 	if _, err := os.Stat(*bell); err == nil {
 		if err := r.PrestartShell(ctx); err != nil {
-			o.Logger.WarnContext(ctx, "no shell ahead", "error", err)
+			o.Logger.WarnContext(ctx, "shell not started ahead", "error", err)
 		}
 		waitAt(*bell)
 	}

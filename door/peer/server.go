@@ -107,7 +107,7 @@ func (s *Server) handle(path string, h func(a *answerer, r *http.Request, body [
 // refuseStranger answers a stranger, or a server of another version.
 func (s *Server) refuseStranger(w http.ResponseWriter, r *http.Request) {
 	if missed, ok := s.strangers.allow(); ok {
-		s.Logger.DebugContext(r.Context(), "stranger refused", "path", r.URL.Path, "remote", r.RemoteAddr, "more", missed)
+		s.Logger.DebugContext(r.Context(), "unsigned request refused", "path", r.URL.Path, "remote", r.RemoteAddr, "more", missed)
 	}
 	b, err := encode(refusal{Type: "unauthorized", Message: "only servers of the same store and version are answered here"})
 	if err != nil {

@@ -111,7 +111,7 @@ func (d *Driver) filesOf(h handle, m boxSpec) volume.Volume {
 func (l *live) keepResumed(ctx context.Context) {
 	for sleep.For(ctx, resumeEvery) == nil {
 		if err := l.driver.resumeLeft(ctx, l.kernel, l.box); err != nil && ctx.Err() == nil {
-			l.driver.log.WarnContext(ctx, "sandbox may stand still", "session", l.handle.Session, "error", err)
+			l.driver.log.WarnContext(ctx, "sandbox may still be paused", "session", l.handle.Session, "error", err)
 		}
 	}
 }

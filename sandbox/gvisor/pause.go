@@ -51,7 +51,7 @@ func (d *Driver) whilePaused(ctx context.Context, k *sentry, b box, do func() er
 		crash.At(crash.CaptureCopied)
 	}
 	on := k.control(ctx, func() error { return k.c.Sandbox.Resume(b.id) })
-	d.log.DebugContext(ctx, "sandbox held still", "sandbox", b.id, "held_for", time.Since(began))
+	d.log.DebugContext(ctx, "sandbox paused", "sandbox", b.id, "paused_for", time.Since(began))
 	crash.At(crash.CaptureResumed)
 	switch {
 	case on == nil:

@@ -194,7 +194,7 @@ func (s *Store) Close(v Volume) error {
 		unbalanced = v.shrink()
 	}
 	if unbalanced != nil {
-		s.log.Warn("room of a session not given back", "session", v.Session, "error", unbalanced)
+		s.log.Warn("unused blocks of a session not returned", "session", v.Session, "error", unbalanced)
 	}
 	return nil
 }

@@ -458,7 +458,7 @@ func TestAsManyLayersAreMountedAsTheyMayBe(t *testing.T) {
 	}
 }
 
-// pauses is a log of how long sandboxes were held still.
+// pauses is a log of how long sandboxes were paused.
 type pauses struct{ all []time.Duration }
 
 func (*pauses) Enabled(context.Context, slog.Level) bool { return true }
@@ -467,7 +467,7 @@ func (p *pauses) WithGroup(string) slog.Handler          { return p }
 
 func (p *pauses) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "held_for" {
+		if a.Key == "paused_for" {
 			p.all = append(p.all, a.Value.Duration())
 		}
 		return true

@@ -77,10 +77,22 @@ build: ## bin/dormouse, static, the runner inside
 run: need-run build ## everything needed, then the server
 	bin/dormouse serve $(ARGS)
 
+# Much of what is tested from outside is waiting: meanwhile everything is compiled for
+# the race detector, at the lowest priority.
 .PHONY: test
 test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
 	$(GO) vet ./...
+	CGO_ENABLED=1 nice -n 19 $(GO) build -race $(UNIT) & compiled=$$!; \
+		$(MAKE) --no-print-directory test-outside; outside=$$?; \
+		wait $$compiled && exit $$outside
+	$(MAKE) --no-print-directory test-inside
+
+.PHONY: test-inside
+test-inside: ## what is tested inside one process, with the race detector
 	$(GO_RACE) -timeout 20m $(UNIT)
+
+.PHONY: test-outside
+test-outside: ## the real binary from outside, and a sample of the crash matrix
 	$(GO) test -p 1 -timeout 20m ./e2e/... # each starts servers and sandboxes of its own
 	DORMOUSE_E2E_STORE=postgres $(GO) test -run Scenario ./e2e
 	$(MAKE) --no-print-directory crash SAMPLE=120

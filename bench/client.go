@@ -35,37 +35,37 @@ func newRemote(address string) *remote {
 }
 
 // call asks for something and reads the answer into v, if v is not nil.
-func (r *remote) call(ctx context.Context, method, path string, body, v any) error {
-	if err := r.api.Call(ctx, method, path, body, v); err != nil {
+func (c *remote) call(ctx context.Context, method, path string, body, v any) error {
+	if err := c.api.Call(ctx, method, path, body, v); err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return nil
 }
 
 // ask asks for something and returns the answer as it came.
-func (r *remote) ask(ctx context.Context, method, path string, body any) (answer []byte, err error) {
-	err = r.call(client.KeepAnswer(ctx, &answer), method, path, body, nil)
+func (c *remote) ask(ctx context.Context, method, path string, body any) (answer []byte, err error) {
+	err = c.call(client.KeepAnswer(ctx, &answer), method, path, body, nil)
 	return answer, err
 }
 
 // create makes a session and returns its id.
-func (r *remote) create(ctx context.Context, body map[string]any) (string, error) {
+func (c *remote) create(ctx context.Context, body map[string]any) (string, error) {
 	var made struct {
 		Session string `json:"session"`
 	}
-	err := r.call(ctx, http.MethodPost, "/api/sessions", body, &made)
+	err := c.call(ctx, http.MethodPost, "/api/sessions", body, &made)
 	return made.Session, err
 }
 
 // prompt queues a prompt.
-func (r *remote) prompt(ctx context.Context, session, text string) error {
-	_, err := r.api.Send(ctx, dormouse.SessionID(session), client.SendOptions{Content: []dormouse.Block{dormouse.Text(text)}})
+func (c *remote) prompt(ctx context.Context, session, text string) error {
+	_, err := c.api.Send(ctx, dormouse.SessionID(session), client.SendOptions{Content: []dormouse.Block{dormouse.Text(text)}})
 	return err
 }
 
 // anyIn reports whether a session is in the given phase.
-func (r *remote) anyIn(ctx context.Context, phase string) (bool, error) {
-	page, err := r.api.List(ctx, client.ListOptions{Limit: 1, Phase: dormouse.Phase(phase)})
+func (c *remote) anyIn(ctx context.Context, phase string) (bool, error) {
+	page, err := c.api.List(ctx, client.ListOptions{Limit: 1, Phase: dormouse.Phase(phase)})
 	return len(page.Sessions) > 0, err
 }
 

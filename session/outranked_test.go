@@ -23,7 +23,7 @@ func TestASandboxThatKnowsANewerEpochThanTheDatabaseIsReachedAboveIt(t *testing.
 				h.cut()
 				h.boxes.mu.Lock()
 				box := h.boxes.boxes[boxName{h.id, 1}]
-				box.epoch = uint64(was) + ahead + 1 // the next claim is below it
+				box.epoch = was + ahead + 1 // the next claim is below it
 				forgotten := box.epoch
 				h.boxes.mu.Unlock()
 				h.open()

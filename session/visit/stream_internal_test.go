@@ -6,9 +6,8 @@ import (
 	"io"
 	"net"
 	"os"
-	"testing"
-
 	"syscall"
+	"testing"
 
 	"github.com/dormouse-run/dormouse"
 )

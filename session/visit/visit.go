@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/runner"
@@ -114,21 +113,12 @@ func (s *stream) Close() error {
 
 func (s *stream) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
-	return n, cutOff(err)
+	return n, runner.CutOff(err)
 }
 
 func (s *stream) Write(b []byte) (int, error) {
 	n, err := s.Conn.Write(b)
-	return n, cutOff(err)
-}
-
-// cutOff makes an error of the connection say that the sandbox is out of reach. One that
-// dies resets its connections before anybody is told that it died.
-func cutOff(err error) error {
-	if lost, ok := errors.AsType[*net.OpError](err); ok && !errors.Is(lost, net.ErrClosed) {
-		return fmt.Errorf("%w: %w", runner.ErrUnreachable, err)
-	}
-	return err
+	return n, runner.CutOff(err)
 }
 
 // Ports says what listens inside.

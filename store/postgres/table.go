@@ -36,7 +36,7 @@ func define[R any](name, text string, columns ...column[R]) *statement[R] {
 }
 
 func bigint[R any, N int | int64 | uint64](name string, value func(R) N) column[R] {
-	return column[R]{name, bigintKind, func(a *array, r R) { a.addInteger(int64(value(r))) }} //nolint:gosec // see signed
+	return column[R]{name, bigintKind, func(a *array, r R) { a.addInteger(int64(value(r))) }}
 }
 
 func text[R any, S ~string](name string, value func(R) S) column[R] {

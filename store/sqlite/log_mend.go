@@ -43,7 +43,7 @@ func (r *logReader) mendTo(w io.Writer) (lost holes, err error) {
 		case !f.present:
 			foreign = true
 			continue
-		case !f.follows && !(f.flipped && f.plausible()):
+		case !f.follows && (!f.flipped || !f.plausible()):
 			since[f.number()] = false
 		default:
 			since[f.number()] = f.follows // else all of the page but a bit, which is more than the one before has

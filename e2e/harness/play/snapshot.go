@@ -62,8 +62,8 @@ func snapshots(ctx context.Context, p *Play) error {
 	return p.whole(ctx)
 }
 
-// branches branches from a snapshot and from the present state, and checks that the branches
-// are independent.
+// branches makes a branch from a snapshot and one from the present state, and checks that
+// they are independent.
 func branches(ctx context.Context, p *Play) error {
 	if err := snapshots(ctx, p); err != nil {
 		return err

@@ -112,7 +112,9 @@ func TestScenario49ActiveSecondsAreThoseAtWork(t *testing.T) {
 	open()
 	a.rests()
 	log, got := a.log(), a.active()
-	if want := worked(log); got != want {
+	// What a server that lost its lease was at last does not count.
+	outranked := slices.ContainsFunc(log, func(e dormouse.Event) bool { return e.Type == dormouse.SessionStatusRescheduled })
+	if want := worked(log); got > want || got < want && !outranked {
 		t.Errorf("%s were active, and the log says %s", got, want)
 	}
 	if idle := log[len(log)-1].Time.Sub(log[0].Time) - got; idle < while {
@@ -127,7 +129,7 @@ func TestScenario49ActiveSecondsAreThoseAtWork(t *testing.T) {
 	a.sees(dormouse.SessionStatusRescheduled, 1)
 	open()
 	a.rests()
-	if most, got := worked(a.log())-while, a.active(); got > most || got < worked(log) {
-		t.Errorf("%s were active, want at least %s and without the %s that the server was down at most %s", got, worked(log), while, most)
+	if most, now := worked(a.log())-while, a.active(); now > most || now < got {
+		t.Errorf("%s were active, want at least %s and without the %s that the server was down at most %s", now, got, while, most)
 	}
 }

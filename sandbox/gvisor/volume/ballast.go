@@ -50,14 +50,8 @@ func (s *Store) Back(v Volume) (err error) {
 		return layer.Full(err)
 	}
 	need, err := b.missing()
-	if err == nil && need > on.forOpening() { // the ballast has less than it could: a check may have taken some of it
-		var has int64
-		if has, err = v.free(); err == nil {
-			err = b.take(has - restHeadroom)
-		}
-		if err == nil {
-			need, err = b.missing()
-		}
+	for try := 1; err == nil && need > on.forOpening() && try <= takeTries; try++ {
+		need, err = b.takeAll(v)
 	}
 	if err != nil {
 		return layer.Full(err)
@@ -74,6 +68,26 @@ func (s *Store) Back(v Volume) (err error) {
 		err = b.release(want)
 	}
 	return layer.Full(err)
+}
+
+// takeTries is how often the ballast of a volume is asked for more before there is no room.
+const takeTries = 3
+
+// takeAll has the ballast take what is free inside after all: a check may have taken some of
+// it, and what was freed inside a moment ago can be allocated only once that is committed.
+// It returns what is missing then.
+func (b *backing) takeAll(v Volume) (missing int64, err error) {
+	if err := v.Sync(); err != nil {
+		return 0, err
+	}
+	has, err := v.free()
+	if err == nil {
+		err = b.take(has - restHeadroom)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return b.missing()
 }
 
 // free is the free space inside.

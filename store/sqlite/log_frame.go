@@ -112,7 +112,7 @@ type logReader struct {
 
 	at     int64      // of the next frame
 	follow []checksum // that the next frame may go on from; the likeliest first
-	inside bool       // the frame before is of the present content
+	inside bool       // the frame before is of the present content, and its checksum, too
 }
 
 // logFrame is a frame as it is in a log.
@@ -136,12 +136,23 @@ func (f logFrame) number() uint32 { return binary.BigEndian.Uint32(f.data) }
 // 0 if none does. It is believed of a frame that was written whole, and of one that says
 // it in the sector that names the log's content.
 func (f logFrame) commits() uint32 {
-	const sector = 512
-	oneSector := f.at/sector == (f.at+frameSum-1)/sector
-	if !f.present || !f.follows && !f.flipped && !oneSector {
+	if !f.present || !f.follows && !f.flipped && !f.inOneSector(frameSum) {
 		return 0
 	}
 	return binary.BigEndian.Uint32(f.data[frameCommit:])
+}
+
+// summed reports whether the checksum of a frame is of the content that the frame names. Where
+// a power cut has torn a frame between the two, the checksum is that of an older frame, and
+// what goes on from it was never behind this one.
+func (f logFrame) summed() bool {
+	return f.present && (f.follows || f.flipped || f.inOneSector(frameHeader))
+}
+
+// inOneSector reports whether the first bytes of a frame are written all or none.
+func (f logFrame) inOneSector(n int64) bool {
+	const sector = 512
+	return f.at/sector == (f.at+n-1)/sector
 }
 
 // readLog reads the header of a log. The size of pages is that of its database, for a
@@ -269,7 +280,7 @@ func (r *logReader) next() (logFrame, error) {
 	if r.follow = []checksum{storedSum(f.data[frameSum:])}; !f.follows {
 		r.follow = append(r.follow, computed)
 	}
-	r.inside = f.present
+	r.inside = f.summed()
 	return f, nil
 }
 

@@ -91,8 +91,8 @@ func (r *logReader) hole() (int64, error) {
 	}
 	at := int64(-1) // the first frame that SQLite does not read
 	// ends, ended and whole are of what is behind it: how many transactions end there,
-	// whether the frame before ends one, and whether all frames so far are there, flipped
-	// bits aside.
+	// whether the frame before ends one with a checksum of its own, and whether all frames
+	// so far are there, flipped bits aside.
 	var ends int
 	var ended bool
 	whole := true
@@ -114,7 +114,8 @@ func (r *logReader) hole() (int64, error) {
 			return at, nil // of a transaction that was begun when this one was synced
 		}
 		whole = whole && f.present && (f.follows || f.flipped)
-		if ended = f.commits() > 0; !ended {
+		commits := f.commits() > 0
+		if ended = commits && f.summed(); !commits {
 			continue
 		}
 		// Two have ended, or one of which nothing is torn: a bit of it has flipped.

@@ -347,6 +347,73 @@ func TestASalvageReadsWhatIsBehindAHole(t *testing.T) {
 	}
 }
 
+// A salvage takes no commit of an earlier log for one of the present: where the last frame is
+// torn in its header, what is behind it goes on from the checksum that is left there.
+func TestASalvageTakesNothingOfAnEarlierLog(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	w := create(t, s, sessionID(0))
+	db := raw(t, dir)
+	db.SetMaxOpenConns(1)
+	read := func(name string) []byte {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	run := func(texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if _, err := db.ExecContext(t.Context(), text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+	}
+	add := func(n int) {
+		t.Helper()
+		for range n {
+			if err := w.add(t.Context(), w.batch(1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const fill = `WITH n(i) AS (VALUES (1) UNION ALL SELECT i+1 FROM n WHERE i < 100) INSERT INTO scratch SELECT hex(randomblob(2000)) FROM n`
+	run(`PRAGMA busy_timeout = 5000`, `PRAGMA wal_autocheckpoint = 0`, `CREATE TABLE scratch (text TEXT)`, fill, `DELETE FROM scratch`)
+	add(1)
+	before := read("dormouse.db-wal")
+	run(`PRAGMA wal_checkpoint(RESTART)`)
+	add(3)
+	run(fill)
+	l := logged{database: read("dormouse.db"), log: read("dormouse.db-wal")}
+	run(`DROP TABLE scratch`)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	shut(t, s)
+	const frame, salts = 62, 16 // its header is in two sectors
+	torn := append([]byte(nil), before...)
+	copy(torn, l.log[:logHeader+frame*frameSize+salts])
+	for _, bit := range []byte{0, 4} {
+		torn[logHeader+frameHeader+100] ^= bit
+		at := l.image(t, torn)
+		salvage, err := sqlite.NewSalvage(t.Context(), at, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(salvage.Lost) > 0 {
+			t.Errorf("with bits %b flipped it has lost %q", bit, salvage.Lost)
+		}
+		if err := salvage.Replace(); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, at)
+		checkLog(t, again, w.index.Session, w.index.Seq)
+		shut(t, again)
+	}
+}
+
 // A kill while the new database is put in place leaves the old one's log beside nothing.
 func TestADatabaseThatWasAboutToBePutInPlaceIs(t *testing.T) {
 	l := logs(t)["new"]

@@ -29,6 +29,47 @@ func refuseHole(database string) error {
 	return err
 }
 
+// forgetTorn takes from the log of a database what is behind its last commit: a transaction that
+// a power cut has torn. SQLite does not read that, and begins the next transaction over it. If
+// the log cannot be emptied first, since the disk is full, the rest of it would be taken for
+// commits behind a hole should a power cut tear that one, too. Nobody has the log open.
+func forgetTorn(database string) (err error) {
+	r, log, err := openLog(database)
+	if err != nil || log == nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	var torn []int64
+	for read := r.intact; ; {
+		f, err := r.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		switch read = read && f.accepted; {
+		case read && f.commits() > 0:
+			torn = nil
+		case f.present:
+			torn = append(torn, f.at)
+		}
+	}
+	if len(torn) == 0 || !r.intact {
+		return nil
+	}
+	out, err := os.OpenFile(log.Name(), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	for _, at := range torn {
+		if _, err := out.WriteAt(make([]byte, frameHeader), at); err != nil {
+			return errors.Join(fmt.Errorf("forget a torn transaction: %w", err), out.Close())
+		}
+	}
+	return errors.Join(out.Sync(), out.Close())
+}
+
 // openLog opens the log of a database, nil if there is none.
 func openLog(database string) (*logReader, *os.File, error) {
 	log, err := os.Open(database + "-wal")

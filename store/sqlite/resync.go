@@ -29,6 +29,9 @@ func resync(ctx context.Context, database string) error {
 	if err := waitForReaders(ctx, database+"-shm"); err != nil {
 		return err
 	}
+	if err := forgetTorn(database); err != nil {
+		return err
+	}
 	// The log first: the database may hold what the disk does not have of the log.
 	if err := rewriteInPlace(database+"-wal", logEnd); err != nil {
 		return err

@@ -224,11 +224,22 @@ func (b *backing) unbackAll(held []extent, from int64) error {
 }
 
 // take has the ballast hold more blocks that are free inside and returns them to the disk.
-// There may be fewer than wanted.
+// There may be fewer than wanted, and none where the disk is full and holes may be written to:
+// the ballast itself needs some blocks, what ext4 writes to a hole then is lost, and the
+// volume has failed.
 func (b *backing) take(want int64) error {
 	const block = 4096
 	if want -= want % block; want <= 0 || b.ballast == nil {
 		return nil
+	}
+	missing, err := b.missing()
+	if err != nil {
+		return err
+	}
+	if missing > 0 {
+		if on, err := statDisk(b.image.Name()); err != nil || on.free < minHeadroom {
+			return err
+		}
 	}
 	from := b.held
 	wrong := retryEINTR(func() error { return unix.Fallocate(int(b.ballast.Fd()), 0, from, want) })

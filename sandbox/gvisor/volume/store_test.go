@@ -263,6 +263,30 @@ func TestAVolumeThatHasLostItsBallastIsOpened(t *testing.T) {
 	must(t, d.Close(v))
 }
 
+// On a disk without a byte left nothing is written to such a volume: it waits, and is sound.
+func TestAVolumeThatHasLostItsBallastWaitsForRoom(t *testing.T) {
+	d := newDisk(t, 400)
+	v := d.session(t, "a")
+	must(t, os.WriteFile(filepath.Join(v.Home().Host(), "mine"), []byte("mine"), 0o600))
+	must(t, d.Close(v))
+	must(t, mountLoop(v.Image(), v.Mountpoint()))
+	must(t, os.Truncate(v.ballast(), 1<<20))
+	must(t, v.Close())
+	d.commit(t)
+	free := d.fill(t)
+	if err := d.Open(v, Volume{Dir: d.path("none")}, d.limits); !errors.Is(err, dormouse.ErrFull) {
+		t.Errorf("it is opened with %v, want %v", err, dormouse.ErrFull)
+	}
+	wantCondition(t, v, sandbox.Sound)
+	free()
+	d.commit(t)
+	must(t, d.Open(v, Volume{Dir: d.path("none")}, d.limits))
+	if got, err := os.ReadFile(filepath.Join(v.Home().Host(), "mine")); err != nil || string(got) != "mine" {
+		t.Errorf("of what was written there is %q, %v", got, err)
+	}
+	must(t, d.Close(v))
+}
+
 // A volume from before there was ballast is backed when it is opened.
 func TestAnOldVolumeIsBacked(t *testing.T) {
 	d := newDisk(t, 160)

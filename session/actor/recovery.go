@@ -3,6 +3,7 @@ package actor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/dormouse-run/dormouse"
 	"github.com/dormouse-run/dormouse/internal/crash"
@@ -31,7 +32,7 @@ func (a *Actor) recoverFiles(ctx context.Context, s law.State, ws sandbox.Worksp
 			}
 			return layers, done, err
 		},
-		Older: func(ctx context.Context) ([]string, func(), error) { return a.readableBelow(ctx, s.Workspace.Chain) },
+		Older: func(ctx context.Context) ([]string, func(), error) { return a.readableBelow(ctx, s.Workspace) },
 	}
 	done, err := driver.Recover(ctx, r)
 	if err != nil {
@@ -41,9 +42,12 @@ func (a *Actor) recoverFiles(ctx context.Context, s law.State, ws sandbox.Worksp
 }
 
 // readableBelow returns as much of a chain from below as can still be read: each layer is
-// what one snapshot adds, or several, so that these are the files of an older one.
-func (a *Actor) readableBelow(ctx context.Context, chain []dormouse.Layer) ([]string, func(), error) {
-	for len(chain) > 0 && a.deps.Snapshots != nil {
+// what one snapshot adds, or several, so that these are the files of an older one. It returns
+// none that may be older than what the workspace lies over: a chain that was compacted may
+// have merged that with what came later.
+func (a *Actor) readableBelow(ctx context.Context, w law.Workspace) ([]string, func(), error) {
+	chain := w.Chain
+	for len(chain) > len(w.Layers) && slices.Equal(chain[:len(w.Layers)], w.Layers) && a.deps.Snapshots != nil {
 		chain = chain[:len(chain)-1]
 		layers, done, err := a.deps.Snapshots.View(ctx, chain)
 		if !history.IsLost(err) {

@@ -153,7 +153,7 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 // replay and is never wrong. If the newer program has only new types of events, it keeps
 // the stateVersion, and then both use what the other cached: of a log without such events
 // it is the same fold, and of a log with them the older program makes none.
-const stateVersion = 12
+const stateVersion = 13
 
 // CacheState encodes a fold for the store, with a checksum before it: a byte that is
 // another by then must not be folded upon.

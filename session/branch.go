@@ -91,6 +91,8 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 		if v.Processes, err = s.copyProcesses(ctx, id, asleep, c.Session, ask); err != nil {
 			return Branched{}, err
 		}
+	} else if ask.needsProcesses() && state.Sandbox.Generation == 0 {
+		return Branched{}, fmt.Errorf("the session has not been awake since it was made, so that nothing runs in it; wake it first: %w", dormouse.ErrConflict)
 	} else if ask.needsProcesses() {
 		return Branched{}, fmt.Errorf("the session woke meanwhile; try it again: %w", dormouse.ErrConflict)
 	}
@@ -129,8 +131,12 @@ func (s *Sessions) branchSnapshot(ctx context.Context, id dormouse.SessionID, by
 	if state.Works() {
 		return dormouse.Snapshot{}, fmt.Errorf("the session is at work; branch from a snapshot, or when it rests: %w", dormouse.ErrConflict)
 	}
-	if state.Workspace.Policy == "" {
-		return dormouse.Snapshot{At: state.Seq}, nil
+	if w := state.Workspace; w.Policy == "" {
+		present := dormouse.Snapshot{At: state.Seq}
+		if !w.Open { // no sandbox has had the files that it was made with, if there are any
+			present.ID, present.Layers = w.Newest, w.Chain
+		}
+		return present, nil
 	}
 	return s.Snapshot(ctx, id, by, dormouse.SnapshotAsk{Label: "branch"})
 }

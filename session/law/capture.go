@@ -46,7 +46,8 @@ func (w WantedSnapshot) Awaited() bool {
 }
 
 // Redundant reports whether the snapshot is not recorded if no file has changed since
-// another one: that has the same files already, and nobody has asked for a new one.
+// another one: that has the same files already and can be gone back to, and nobody has
+// asked for a new one.
 func (w WantedSnapshot) Redundant(s State, since dormouse.SnapshotID) bool {
 	switch w.Reason {
 	case dormouse.SnapshotAsked:
@@ -54,7 +55,7 @@ func (w WantedSnapshot) Redundant(s State, since dormouse.SnapshotID) bool {
 	case dormouse.SnapshotSealing:
 		return s.Workspace.Newest == s.Workspace.Base
 	}
-	return since == s.Workspace.Newest
+	return since == s.Workspace.Newest && !s.unheld()
 }
 
 // TooLarge reports whether a chain of layers is more than the workspace may be sealed as:

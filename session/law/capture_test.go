@@ -8,7 +8,8 @@ import (
 )
 
 func TestASnapshotIsRedundantOnlyIfAnotherOneHasItsFiles(t *testing.T) {
-	s := law.State{Workspace: law.Workspace{Newest: "snap_new", Base: "snap_base"}}
+	s := law.State{Workspace: law.Workspace{Newest: "snap_new", Base: "snap_base"}, Snapshots: []law.Snapshot{{ID: "snap_new"}}}
+	deleted := law.State{Workspace: s.Workspace}
 	sealed := law.State{Workspace: law.Workspace{Newest: "snap_base", Base: "snap_base"}}
 	for name, c := range map[string]struct {
 		state  law.State
@@ -17,6 +18,7 @@ func TestASnapshotIsRedundantOnlyIfAnotherOneHasItsFiles(t *testing.T) {
 		want   bool
 	}{
 		"of a turn, since the newest":                     {s, dormouse.SnapshotOfTurn, "snap_new", true},
+		"of a turn, since the newest, which was deleted":  {deleted, dormouse.SnapshotOfTurn, "snap_new", false},
 		"of a turn, since the base":                       {s, dormouse.SnapshotOfTurn, "snap_base", false},
 		"asked for":                                       {s, dormouse.SnapshotAsked, "snap_new", false},
 		"to seal, and the workspace lies over the newest": {sealed, dormouse.SnapshotSealing, "snap_base", true},

@@ -103,9 +103,10 @@ func WantSnapshot(s State) *WantedSnapshot {
 }
 
 // beforeTurn is the seq of the newest prompt whose turn could begin if a snapshot were taken
-// first of what people did since the last one; 0 if none has to be.
+// first of what people did since the last one, or of files whose own was deleted; 0 if none
+// has to be.
 func beforeTurn(s State) uint64 {
-	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.Works() || !s.changed() {
+	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.Works() || !s.changed() && !s.unheld() {
 		return 0
 	}
 	if next := s.nextPrompt(); next > s.Workspace.Before {
@@ -135,6 +136,12 @@ func (s State) nextPrompt() (seq uint64) {
 // says no, nothing could have changed them, and no snapshot is needed.
 func (s State) changed() bool {
 	return s.Workspace.Touched > 0 || s.Workspace.Live || slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return ChangesFiles(o.Kind) })
+}
+
+// unheld reports whether the newest snapshot cannot be gone back to any more.
+func (s State) unheld() bool {
+	_, there := s.Snapshot(s.Workspace.Newest)
+	return s.Workspace.Newest != "" && !there
 }
 
 // PresentSnapshot returns the snapshot that holds the present files, and whether there is one or

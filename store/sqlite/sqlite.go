@@ -89,6 +89,10 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, file)
+	// A program that has the log open may begin it anew while it is read.
+	if err := waitForReaders(ctx, path+"-shm"); err != nil {
+		return nil, err
+	}
 	if err := cmp.Or(refuseHole(path), refuseShort(path)); err != nil {
 		return nil, err
 	}

@@ -184,7 +184,7 @@ bench: need-bench build ## ratios against real alternatives, in one run
 .PHONY: fuzz
 fuzz: need-run ## every fuzz target for FUZZTIME, and long random walks
 	scripts/fuzz $(FUZZTIME)
-	WALKS=1000 $(GO) test -count=1 -run RandomWalk ./session
+	WALKS=1000 $(GO) test -count=1 -run RandomWalk ./session/law
 
 .PHONY: fmt
 fmt: $(LINT)-$(GOLANGCI_VERSION) ## format everything

@@ -35,8 +35,8 @@ type ChildFact struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Within refuses an agent that may do anything of's may not: a tool it does not
-// have, or one that it must ask for and a need not.
+// Within refuses a if it may do something that of may not: use a tool that of does not
+// have, or use one without asking that of has to ask for.
 func (a AgentConfig) Within(of AgentConfig) error {
 	for _, t := range a.Tools {
 		i := slices.IndexFunc(of.Tools, func(o ToolConfig) bool { return o.Name == t.Name })

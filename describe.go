@@ -17,8 +17,8 @@ const (
 	MaxMetadataValue = 1024
 )
 
-// Description is what people say about a session: each part may be left as it
-// is by not giving it.
+// Description is the title, the tags and the metadata of a session. A part that is not
+// given stays as it is.
 type Description struct {
 	Title    *string
 	Tags     *[]string
@@ -70,8 +70,7 @@ func CleanTags(tags []string) []string {
 	return slices.Compact(tags)
 }
 
-// TitleOf is what a session is called whose creator gave it no title: the first
-// words of what it was asked first.
+// TitleOf is the title of a session without one: the first words of its first prompt.
 func TitleOf(content []Block) string {
 	const most = 80
 	for _, b := range content {

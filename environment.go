@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Environment is what a session's sandboxes are made of and may do. Of what it
-// leaves open the server decides when the session is made, once: what a session
-// was made with holds for all its sandboxes, whatever servers say later.
+// Environment describes the sandboxes of a session and what they may do. The server fills
+// in what it leaves open once, when the session is created. The result holds for all
+// sandboxes of the session, even if the server's defaults change.
 type Environment struct {
 	// Image is what a sandbox starts from: a reference to a registry, tarball:FILE,
 	// oci:DIR, dir:DIR, or HostImage.
@@ -50,8 +50,7 @@ type Limits struct {
 	Files  int64   `json:"files,omitempty"` // open at once in one process
 }
 
-// Unlimited is a limit that is none. Only a server says it, never who asks for a
-// session.
+// Unlimited means that there is no limit. Only a server sets it, never a client.
 const Unlimited = -1
 
 // What an environment may hold.
@@ -116,8 +115,7 @@ func (e Environment) Equal(other Environment) bool {
 // IsZero reports whether an environment leaves everything open.
 func (e Environment) IsZero() bool { return e.Equal(Environment{}) }
 
-// limit is one limit as its field is called: nothing could live with less than
-// the least, and no machine has more than the most.
+// limit is one limit by the name of its field, and the range of values that make sense.
 type limit struct {
 	name               string
 	value, least, most float64
@@ -145,8 +143,8 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// Within refuses limits that are over those of, or that are none although of has
-// one.
+// Within refuses limits that exceed those of of, or that are unlimited although of is
+// not.
 func (l Limits) Within(of Limits) error {
 	most := of.all()
 	for i, v := range l.all() {

@@ -25,8 +25,8 @@ var (
 	ErrNewerLog = errors.New("log needs a newer program")
 	// ErrFull: the disk is full; nothing was changed.
 	ErrFull = errors.New("no space left")
-	// ErrUnavailable: the database, or where blobs are, cannot be reached now;
-	// nothing was changed.
+	// ErrUnavailable: the database or the blobs cannot be reached now; nothing was
+	// changed.
 	ErrUnavailable = errors.New("storage unavailable")
 	// ErrBehind: a follower fell behind the ring buffer; it comes back with its cursor.
 	ErrBehind = errors.New("follower fell behind")

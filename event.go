@@ -74,7 +74,8 @@ const (
 	// AgentConfigured is what a session runs with from the next turn on; the last one holds.
 	AgentConfigured EventType = "agent.configured"
 	ThreadArchived  EventType = "thread.archived"
-	// RequestTaken is a request that was sent under a name: sent again it is the same one.
+	// RequestTaken is a request that has an id of its client: sent again it changes
+	// nothing.
 	RequestTaken EventType = "request.taken"
 
 	PromptQueued    EventType = "prompt.queued"
@@ -152,8 +153,8 @@ const (
 	ForCore
 )
 
-// Audience returns who is shown events of this type. A type nobody knows is
-// bookkeeping of a newer version.
+// Audience returns who is shown events of this type. An unknown type is taken for an
+// internal one of a newer version.
 func (t EventType) Audience() Audience {
 	switch t {
 	case UserMessage, UserInterrupt, UserToolConfirmation, UserCustomToolResult, SystemMessage,

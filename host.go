@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Host is a host that a sandbox of a limited network may reach, or all below a
+// Host is a host that a sandbox of a limited network may reach, or all hosts below a
 // name.
 type Host struct {
 	name  string     // lower case, without a trailing dot or brackets

@@ -84,7 +84,7 @@ func FuzzHost(f *testing.F) {
 		}
 		name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(entry), "https://"), "http://"), "/")
 		if _, err := netip.ParseAddr(host); err == nil {
-			return // brackets and short forms are spelled anew
+			return // brackets and short forms are rewritten
 		}
 		if below, ok := strings.CutPrefix(name, "*"); ok {
 			stem, _, _ := strings.Cut(below, ":")

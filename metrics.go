@@ -5,8 +5,8 @@ package dormouse
 type Metrics struct {
 	// ActiveSeconds is how long turns have run, whatever ran beside them.
 	ActiveSeconds float64 `json:"active_seconds"`
-	// Messages counts what people and the agent have said, ToolCalls what the
-	// agent has asked for.
+	// Messages counts the messages of people and of the agent, ToolCalls the tool calls
+	// of the agent.
 	Messages  int64 `json:"messages"`
 	ToolCalls int64 `json:"tool_calls"`
 	ModelUsage

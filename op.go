@@ -120,8 +120,8 @@ type Op struct {
 	Keyed bool `json:"keyed,omitempty"`
 	// Use is the tool call the op answers, if it answers one.
 	Use EventID `json:"use,omitempty"`
-	// Asks is about how many tokens a model is sent, and Price what tokens cost: a call
-	// that is cut off costs something although nobody says what.
+	// Asks is about how many tokens the model is sent, and Price what tokens cost. They
+	// estimate the cost of a call that is cut off, which no provider reports.
 	Asks  int64      `json:"asks,omitempty"`
 	Price ModelPrice `json:"price,omitzero"`
 }

@@ -37,8 +37,8 @@ type SessionRow struct {
 	Owner   Actor     `json:"owner"`
 	Parent  SessionID `json:"parent,omitempty"`
 	Title   string    `json:"title,omitempty"`
-	// AgentID, AgentVersion and EnvironmentID are what of the catalog it was made
-	// of, if it was.
+	// AgentID, AgentVersion and EnvironmentID name what the session was made from in the
+	// catalog, if it was.
 	AgentID       string `json:"agent_id,omitempty"`
 	AgentVersion  int    `json:"agent_version,omitempty"`
 	EnvironmentID string `json:"environment_id,omitempty"`

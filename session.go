@@ -96,13 +96,13 @@ type Created struct {
 	Warm bool `json:"warm,omitempty"`
 	// SleepAfter is how long the sandbox may be idle; 0 keeps it up.
 	SleepAfter time.Duration `json:"sleep_after,omitempty"`
-	// Environment is what its sandboxes are made of. A child has its parent's. One
-	// that says nothing is from before there were any, and is what the server says.
+	// Environment describes its sandboxes. A child has its parent's. It is empty in logs
+	// from before there were environments, and then is the server's default.
 	Environment Environment `json:"environment,omitzero"`
 	// EnvironmentID says which environment of the catalog that is, if it is one.
 	EnvironmentID string `json:"environment_id,omitempty"`
-	// Request is the digest of what was asked for under a name of the client's, so
-	// that asked for again it is the same session.
+	// Request is the digest of the request that created it, if the client gave that an
+	// id: sent again it is the same session.
 	Request Digest `json:"request,omitempty"`
 	// Branch says where it comes from, if it goes on from another session.
 	Branch *Branched `json:"branch,omitempty"`

@@ -43,8 +43,8 @@ type Snapshot struct {
 	// Left are some paths of what no layer carries, LeftOut how many there are.
 	Left    []string `json:"left,omitempty"`
 	LeftOut int      `json:"left_out,omitempty"`
-	// Live says that something was there which may have changed files since without
-	// anything else being recorded: a process, a terminal, a connection.
+	// Live says that something was there which may change files without an event: a
+	// process, a terminal, a connection.
 	Live bool `json:"live,omitempty"`
 }
 
@@ -86,7 +86,8 @@ func (p SnapshotPolicy) Validate() error {
 const (
 	// MaxLabel bounds what a snapshot is called.
 	MaxLabel = 200
-	// MaxSnapshotsAsked is how many requested snapshots a session may still have to take.
+	// MaxSnapshotsAsked bounds the snapshots that a session was asked for and has not
+	// taken yet.
 	MaxSnapshotsAsked = 16
 	// MaxSnapshots is how many snapshots a session has at most, whatever retention says.
 	MaxSnapshots = 1000
@@ -133,7 +134,7 @@ type SnapshotsGone struct {
 }
 
 // WorkspaceSwap is the payload of workspace.swapped: from now on the session has other
-// files, or the same over other layers.
+// files, or the same files over other layers.
 type WorkspaceSwap struct {
 	Number   uint64     `json:"workspace"`
 	Snapshot SnapshotID `json:"snapshot"`

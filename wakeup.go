@@ -22,7 +22,7 @@ type Wakeup struct {
 	Cron string `json:"cron,omitempty"`
 	// At is when it fires first.
 	At time.Time `json:"at"`
-	// In is how long after it was asked for that is, if it was asked for so.
+	// In is the delay that was asked for, if the wake-up was asked for with one.
 	In      time.Duration `json:"in,omitempty"`
 	Content []Block       `json:"content"`
 }

@@ -20,8 +20,8 @@ const writers = 64
 // eventBody is as large as a usual event.
 var eventBody = json.RawMessage(`{"text":"` + strings.Repeat("x", 380) + `"}`)
 
-// appends compares durable appends from many sessions with the least SQLite
-// could do for them. Each is one event with its rows.
+// appends compares durable appends from many sessions with the least that SQLite can do
+// for them. Each append is one event with its rows.
 func (b *bench) appends(ctx context.Context) error {
 	dir, err := b.space("append")
 	if err != nil {

@@ -127,7 +127,7 @@ func (s *side) turns(ctx context.Context, t timings) error {
 	return w.end(ctx)
 }
 
-// append changes what is said of every session, all at once and a few times.
+// append changes the title of every session a few times, all sessions at once.
 func (s *side) append(ctx context.Context) error {
 	const each = 4
 	return fromAll(writers, each, func(i int) error {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// serveSandboxes starts a server whose sandboxes are real ones. It is no part of
-// the context: what it leaves has to be cleared away.
+// serveSandboxes starts a server with real sandboxes. It does not end with a context,
+// because what it leaves has to be cleaned up.
 func (b *bench) serveSandboxes(ctx context.Context, name string, spares int, args ...string) (*server, error) {
 	data, err := b.space(name)
 	if err != nil {

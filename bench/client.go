@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// remote is a server that is measured: one of ours, or one that ours is held against.
+// remote is a server that is measured: ours, or one that ours is compared with.
 type remote struct {
 	address string
 	token   string
@@ -83,5 +83,5 @@ func until(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// moment is how long nobody minds.
+// moment is a pause that does not matter for the measurement.
 const moment = 20 * time.Millisecond

@@ -59,7 +59,7 @@ func (d *docker) runFrom(ctx context.Context, image string, command ...string) (
 	return d.Do(ctx, append([]string{"run", "--rm", "--network", "none", image}, command...)...)
 }
 
-// commit makes an image of the container that stands, as it is.
+// commit makes an image of the running container.
 func (d *docker) commit(ctx context.Context) error {
 	_, err := d.Do(ctx, "commit", dockerBox, dockerCommitted)
 	return err

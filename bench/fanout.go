@@ -70,8 +70,8 @@ func (b *bench) fanout(ctx context.Context) error {
 	return b.fanoutPrompts(ctx, s)
 }
 
-// fanoutPrompts is the other end of the scale: events that come one by one, each
-// a prompt of its own to a session whose model keeps everyone waiting.
+// fanoutPrompts measures the other extreme: events that come one by one. Each is a prompt
+// to a session whose model does not answer.
 func (b *bench) fanoutPrompts(ctx context.Context, s *server) error {
 	const askers, each = 16, 50
 	id, err := s.create(ctx, map[string]any{"model": "scripted", "warm": false, "prompt": `SCRIPT[{"hang":true}]`})
@@ -111,8 +111,8 @@ func chatter() string {
 	return s.String()
 }
 
-// deliver follows from many connections, says go, and times the events from the
-// first anyone reads to the last that everyone has read.
+// deliver follows over many connections, starts the events, and measures from the first
+// event that anyone reads until everyone has read the last.
 func deliver(ctx context.Context, c *remote, path, end string, start func() error) (delivered int, took time.Duration, err error) {
 	type share struct {
 		events      int
@@ -175,8 +175,8 @@ const (
 		`"actor":"agent","time":"2026-01-01T00:00:00.000000Z","payload":{"name":"nothing","input":{"n":100},"text":"as long as the events beside it are"}}`
 )
 
-// startBare runs this very program as the bare server, so that both sides cross
-// the same kind of border.
+// startBare runs this program as the bare server, so that both sides are in another
+// process.
 func (b *bench) startBare(ctx context.Context) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -199,8 +199,8 @@ func (b *bench) startBare(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// serveBare hands the same number of events, in the same batches, to whoever
-// asked before it was told to go.
+// serveBare sends the same number of events, in the same batches, to the clients that
+// were connected when it was told to start.
 func serveBare(ctx context.Context, address string) error {
 	batches := make([][]byte, 0, steps)
 	for i := range steps {

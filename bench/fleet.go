@@ -57,8 +57,8 @@ func (b *bench) fleetServers(ctx context.Context, store string, n int, p *provid
 	return servers, nil
 }
 
-// fleetFollow compares how soon an event reaches a follower on the server that
-// made it and one on another server.
+// fleetFollow compares the latency of an event for a follower on the server that made it
+// with that for a follower on another server.
 func (b *bench) fleetFollow(ctx context.Context, db *pgserver.Server, name string) error {
 	p, err := newProvider(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *bench) compareFollowers(ctx context.Context, near, far *server) error {
 	return nil
 }
 
-// takenOver is how many sessions are at work on a server that is killed.
+// takenOver is how many sessions have an active turn on the server that is killed.
 const takenOver = 1000
 
 // fleetTakeover kills a server and times how soon another has all its sessions.

@@ -118,8 +118,8 @@ func (a *appendServer) round(each int) error {
 
 func (a *appendServer) end() error { return errors.Join(a.tell.Close(), a.cmd.Wait()) }
 
-// serveAppends is the other end: a store that has joined, with sessions that it
-// owns.
+// serveAppends is the child process: a store that has joined the fleet, with sessions
+// that it owns.
 func serveAppends(ctx context.Context, dsn, name string, sessions int, in io.Reader, out io.Writer) (err error) {
 	s, err := postgres.Open(ctx, dsn, postgres.Options{})
 	if err != nil {
@@ -153,8 +153,8 @@ func serveAppends(ctx context.Context, dsn, name string, sessions int, in io.Rea
 	return s.Leave(ctx)
 }
 
-// plainInserts is PostgreSQL with nothing around it: a table, and a connection
-// for each writer that commits every insert by itself.
+// plainInserts is plain PostgreSQL: a table, and for each writer a connection that
+// commits every insert by itself.
 type plainInserts struct {
 	conns [writers]*pgx.Conn
 	seqs  [writers]int64

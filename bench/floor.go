@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// floors are what this machine takes for what nobody can do without.
+// floors are what this machine takes for operations that every solution needs.
 type floors struct {
 	sync time.Duration // of a page added to a file
 	fork time.Duration // of a program that does nothing

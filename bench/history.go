@@ -12,9 +12,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// history writes a session's past as its actor would have: decided by the law,
-// laid out by its projection, appended under an epoch. Only nobody waits for a
-// model.
+// history writes a session's past as its actor would have: decided by the law, derived by
+// its projection, appended under an epoch. Only model calls take no time.
 type history struct {
 	store  store.Store
 	id     dormouse.SessionID
@@ -24,7 +23,7 @@ type history struct {
 	said   int
 }
 
-// owner is whom the server of one machine answers to.
+// owner is the one user of a server on one machine.
 const (
 	owner  = dormouse.Actor("user:local")
 	tenant = "local"

@@ -108,8 +108,8 @@ func (b *bench) openInside(ctx context.Context, data string, ids [2]dormouse.Ses
 	return nil
 }
 
-// openOnce opens the database afresh, so that nothing is in memory, and closes
-// it under the actor, so that nothing of the opening is kept for the next.
+// openOnce opens the database anew, with cold caches, and closes it under the actor, so
+// that nothing stays cached for the next sample.
 func openOnce(ctx context.Context, data string, id dormouse.SessionID, peek, loading *sample) error {
 	s, err := sqlite.Open(ctx, data, sqlite.Options{})
 	if err != nil {

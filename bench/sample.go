@@ -47,7 +47,7 @@ func (t timings) times(name string, n int, f func() error) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	time.Sleep(moment) // what it left to do in the background is in nobody's way
+	time.Sleep(moment) // let its work in the background finish
 	return nil
 }
 

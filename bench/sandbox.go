@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// What is run everywhere. In a shell that lives on, echo forks nothing; true is
-// the least that does.
+// The commands that are run everywhere. In a shell that stays, echo forks nothing; true
+// is the smallest program.
 var (
 	echoCommand = []string{"/bin/bash", "-c", "echo hello"}
 	trueCommand = []string{"/bin/true"}
@@ -39,7 +39,7 @@ func (b *bench) sandboxes(ctx context.Context) (err error) {
 		}
 	}
 	s.report(b)
-	return errors.Join(b.naps(ctx, s.warm), b.weigh(ctx, s.cold))
+	return errors.Join(b.hibernations(ctx, s.warm), b.weigh(ctx, s.cold))
 }
 
 // contest is who takes part, and how long each took.
@@ -151,9 +151,9 @@ func (c *contest) round(ctx context.Context) error {
 	return nil
 }
 
-// claim times a new session up to the result of its first command. Before that
-// the server has as many sandboxes ready as it should, and afterwards again, so
-// that making the next one is in nobody's way.
+// claim times a new session up to the result of its first command. Before it, and again
+// after it, it waits until the server has its spares ready, so that making one does not
+// slow the next sample down.
 func (c *contest) claim(ctx context.Context, name string, s *server, spares int) error {
 	if err := s.awaitSpares(ctx, spares); err != nil {
 		return err

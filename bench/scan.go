@@ -24,13 +24,13 @@ const (
 	turnBegun   = "\nevent: turn.started\n"
 	// onlyWords is a prompt whose turn uses no sandbox.
 	onlyWords = `go SCRIPT[{"text":"done"}]`
-	// changesNothing is what somebody runs who could have changed everything.
+	// changesNothing is a command that could change files and does not.
 	changesNothing = ":"
 )
 
-// scans measures what a turn waits for before it begins: nothing where no file could
-// have changed since the last snapshot, else one scan of what was written since the
-// workspace began. Beside it stands find, which looks at the same files.
+// scans measures what a turn waits for before it begins: nothing if no file can have
+// changed since the last snapshot, else one scan of what was written since the workspace
+// began. It is compared with find, which visits the same files.
 func (b *bench) scans(ctx context.Context) (err error) {
 	p, err := newProvider(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// stored is how many sessions a server starts with, orphans how many of them
-	// were at work when the server before it was killed.
+	// stored is how many sessions a server starts with, orphans how many of them had an
+	// active turn when the server before it was killed.
 	stored  = 10_000
 	orphans = 500
 )

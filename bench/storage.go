@@ -109,15 +109,15 @@ func storedTurn(n int, command string) string {
 	return fmt.Sprintf(`turn %d SCRIPT[{"tool":"bash","input":{"command":%q}},{"text":"done"}]`, n, command)
 }
 
-// kept is what a server has on its disk for snapshots.
-type kept struct {
+// storage is what a server has on its disk for snapshots.
+type storage struct {
 	blobs int64 // what the layers are packed to
 	disk  int64 // of this machine, with the directories that are mounted
 }
 
-// settled is what is stored once nothing is added any more: lines are made shorter
-// in the background.
-func (s *server) settled() (kept, error) {
+// settled returns what is stored once nothing is added any more: chains are compacted in
+// the background.
+func (s *server) settled() (storage, error) {
 	last, err := s.stored()
 	for err == nil {
 		time.Sleep(time.Second)
@@ -130,7 +130,7 @@ func (s *server) settled() (kept, error) {
 }
 
 // stored is what there is now. A file with several names counts once.
-func (s *server) stored() (k kept, err error) {
+func (s *server) stored() (k storage, err error) {
 	seen := make(map[uint64]bool)
 	for _, dir := range []string{"blobs", "snapshots"} {
 		err = errors.Join(err, filepath.WalkDir(filepath.Join(s.data, dir), func(_ string, e fs.DirEntry, err error) error {
@@ -157,7 +157,7 @@ func (s *server) stored() (k kept, err error) {
 	return k, err
 }
 
-// gone makes nothing of what was removed meanwhile.
+// gone ignores that a file was removed while it was counted.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -92,14 +92,14 @@ func (w *worker) turn(ctx context.Context) error {
 	return w.events.rest()
 }
 
-// talk is the work of turns with no runtime around it: a conversation in
-// memory, the model and the command.
-type talk struct {
+// baseline does the work of turns with no runtime around it: a transcript in memory, the
+// model and the command.
+type baseline struct {
 	provider *provider
 	said     []any
 }
 
-func (t *talk) turn(ctx context.Context) error {
+func (t *baseline) turn(ctx context.Context) error {
 	type m = map[string]any
 	say := func(role string, part m) { t.said = append(t.said, m{"role": role, "content": []any{part}}) }
 	say("user", m{"type": "text", "text": plainTurn})
@@ -126,7 +126,7 @@ func (b *bench) turnAlone(ctx context.Context, s *server, p *provider) error {
 		if err != nil {
 			return err
 		}
-		t := &talk{provider: p}
+		t := &baseline{provider: p}
 		for range perSession {
 			if err := errors.Join(
 				ours.timed(func() error { return w.turn(ctx) }),
@@ -183,9 +183,9 @@ func (b *bench) turnsTogether(ctx context.Context, s *server, p *provider) error
 	rounds := max(1, b.times(100)/perSession)
 	var ours, bare, cpu time.Duration
 	for range rounds {
-		workers, talks := make([]*worker, together), make([]*talk, together)
+		workers, baselines := make([]*worker, together), make([]*baseline, together)
 		for i := range workers {
-			talks[i] = &talk{provider: p}
+			baselines[i] = &baseline{provider: p}
 			var err error
 			if workers[i], err = newWorker(ctx, s); err != nil {
 				return err
@@ -198,7 +198,7 @@ func (b *bench) turnsTogether(ctx context.Context, s *server, p *provider) error
 		ours += time.Since(began)
 		cpu += s.busy() - busy
 		began = time.Now()
-		if err := fromAll(together, perSession, func(i int) error { return talks[i].turn(ctx) }); err != nil {
+		if err := fromAll(together, perSession, func(i int) error { return baselines[i].turn(ctx) }); err != nil {
 			return err
 		}
 		bare += time.Since(began)

@@ -67,8 +67,8 @@ func (o *official) listen(ctx context.Context, session string) (*follower, error
 	return o.follow(ctx, eventsOf(session)+"/stream", officialRest, 64<<10)
 }
 
-// officialRest is how the event begins that says a session rests. No text holds
-// it: there its quotes would be escaped.
+// officialRest is the prefix of the event which says that a session is idle. No text can
+// contain it, because its quotes would be escaped there.
 const officialRest = `"type":"session.status_idle"`
 
 func eventsOf(session string) string { return "/v1/sessions/" + session + "/events" }

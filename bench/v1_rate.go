@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// askers is how many connections ask at once, each of them again as soon as it
-	// has its answer.
+	// askers is how many connections send requests at once. Each sends the next one as
+	// soon as it has its answer.
 	askers = 64
 	// busySessions is how many sessions events are sent to.
 	busySessions = 64
 )
 
-// v1Rates measures how fast sessions are made and events are taken. What was
-// answered is durable, so that the disk's own speed is printed beside.
+// v1Rates measures how fast sessions are created and events are accepted. Whatever is
+// answered is durable, so the speed of the disk is printed beside it.
 func (b *bench) v1Rates(ctx context.Context) (err error) {
 	p, err := newProvider(ctx)
 	if err != nil {

@@ -49,8 +49,8 @@ type pair struct {
 	events     *follower
 }
 
-// newPair makes the sessions and takes each through turns that count for nothing:
-// our sandbox has to be up, and their program to be compiled.
+// newPair creates the sessions and runs warm-up turns in each: our sandbox has to be
+// started, and their program compiled.
 func (d *duel) newPair(ctx context.Context) (_ *pair, err error) {
 	p := &pair{duel: d}
 	if p.our, err = d.ours.session(ctx, ""); err != nil {
@@ -71,8 +71,8 @@ func (d *duel) newPair(ctx context.Context) (_ *pair, err error) {
 	return p, nil
 }
 
-// end lets our session go and waits for its sandbox, so that its end is in
-// nobody's way.
+// end ends our session and waits until its sandbox is gone, so that this slows nothing
+// else down.
 func (p *pair) end(ctx context.Context) error {
 	p.events.close()
 	return p.ours.remove(ctx, p.our)

@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// weigh measures the memory of a sandbox that does nothing, and what is left of
-// one that hibernates.
+// weigh measures the memory of an idle sandbox, and what is left of it after hibernation.
 func (b *bench) weigh(ctx context.Context, s *server) error {
 	limits, err := s.limits()
 	if err != nil {

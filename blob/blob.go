@@ -25,9 +25,9 @@ type Store interface {
 	// PutFrom is Put of all that r has, which is never held in memory at once, and
 	// returns how much that was. If r fails, nothing must be left of it.
 	PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int64, error)
-	// Open is Get as a reader, and says how many bytes there are. Reading must fail
-	// with ErrCorrupt before it ends if they were not those of d: who has read that
-	// many bytes, or io.EOF, has read d. It must fail when ctx ends.
+	// Open is Get as a reader, and returns the number of bytes. Reading must fail with
+	// ErrCorrupt before it ends if the bytes are not those of d: a caller that has read
+	// that many bytes, or got io.EOF, has read d. It must fail when ctx ends.
 	Open(ctx context.Context, d dormouse.Digest) (io.ReadCloser, int64, error)
 	// Delete must succeed for what is not there.
 	Delete(ctx context.Context, d dormouse.Digest) error

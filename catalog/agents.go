@@ -50,11 +50,10 @@ func readAgent(d store.Document) (Agent, error) {
 	return a, err
 }
 
-// tries bounds how often a change is made again because somebody else made one.
+// tries bounds how often a change is made again because another one came first.
 const tries = 16
 
-// UpdateAgent changes an agent, which makes a version of it unless nothing is
-// different.
+// UpdateAgent changes an agent. That makes a new version, unless nothing is different.
 func (c *Catalog) UpdateAgent(ctx context.Context, tenant, id string, u AgentUpdate) (Agent, error) {
 	if u.Version.Set && u.Version.Value < 1 {
 		return Agent{}, invalidf("version", "must be at least 1")
@@ -88,7 +87,7 @@ func (c *Catalog) ArchiveAgent(ctx context.Context, tenant, id string) (Agent, e
 	})
 }
 
-// changeAgent stores what change makes of an agent, if that is something else.
+// changeAgent stores the agent that change returns, if it differs.
 func (c *Catalog) changeAgent(ctx context.Context, tenant, id string, change func(Agent) (Agent, error)) (Agent, error) {
 	for try := 1; ; try++ {
 		was, err := c.find(ctx, tenant, kindAgent, id)

@@ -66,8 +66,8 @@ func (p *networkingParams) DecodeJSON(raw []byte) error {
 	return closedjson.In("type", closedjson.Errorf("must be %s or %s, not %q", typeUnrestricted, typeLimited, short(kind)))
 }
 
-// resolve is the config that is asked for. What it leaves open is as it was; where
-// nothing was, it is what an environment has that says nothing.
+// resolve returns the config that is asked for. What it leaves out stays as it was, or
+// gets the default if there was no config before.
 func (p *ConfigParams) resolve(was Config) (Config, error) {
 	kind := cmp.Or(p.Type, was.Type, typeCloud)
 	if was.Type != "" && was.Type != kind {

@@ -83,8 +83,8 @@ type EnvironmentParams struct {
 	Scope       closedjson.Optional[string]             `json:"scope"`
 }
 
-// EnvironmentUpdate is what is to change of an environment: what is left out
-// stays.
+// EnvironmentUpdate is a partial update of an environment: fields that are left out stay
+// as they are.
 type EnvironmentUpdate struct {
 	Name        closedjson.Optional[string]         `json:"name"`
 	Description closedjson.Optional[string]         `json:"description"`
@@ -93,7 +93,7 @@ type EnvironmentUpdate struct {
 	Scope       closedjson.Optional[string]         `json:"scope"`
 }
 
-// update is what p asks for, as a change of an environment that has nothing.
+// update returns what p asks for, as an update of an empty environment.
 func (p EnvironmentParams) update() EnvironmentUpdate {
 	patch := make(MetadataPatch, len(p.Metadata.Value))
 	for k, v := range p.Metadata.Value {

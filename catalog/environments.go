@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// CreateEnvironment makes an environment. Its name must be that of no other.
+// CreateEnvironment creates an environment. Its name must be unique.
 func (c *Catalog) CreateEnvironment(ctx context.Context, tenant string, p EnvironmentParams) (Environment, error) {
 	now := c.timestamp()
 	e := Environment{Type: kindEnvironment, ID: newID(EnvironmentPrefix), Scope: scopeOrganization, Created: now, Updated: now}
@@ -40,8 +40,8 @@ func (c *Catalog) Environment(ctx context.Context, tenant, id string) (Environme
 	return readEnvironment(d)
 }
 
-// SessionEnvironment returns an environment of which a session can be made. One
-// that is archived is refused.
+// SessionEnvironment returns an environment for a new session. An archived one is
+// refused.
 func (c *Catalog) SessionEnvironment(ctx context.Context, tenant, id string) (Environment, error) {
 	e, err := c.Environment(ctx, tenant, id)
 	if err != nil {
@@ -55,8 +55,7 @@ func (c *Catalog) Environments(ctx context.Context, q Query) ([]Environment, err
 	return list(ctx, c, q.of(kindEnvironment), readEnvironment)
 }
 
-// UpdateEnvironment changes an environment. Sandboxes that there are do not
-// change with it.
+// UpdateEnvironment changes an environment. Existing sandboxes are not affected.
 func (c *Catalog) UpdateEnvironment(ctx context.Context, tenant, id string, u EnvironmentUpdate) (Environment, error) {
 	return c.changeEnvironment(ctx, tenant, id, func(e Environment) (Environment, error) {
 		if e.Archived != nil {
@@ -70,7 +69,7 @@ func (c *Catalog) UpdateEnvironment(ctx context.Context, tenant, id string, u En
 	})
 }
 
-// ArchiveEnvironment archives an environment: no session is made of it any more.
+// ArchiveEnvironment archives an environment: new sessions cannot use it.
 func (c *Catalog) ArchiveEnvironment(ctx context.Context, tenant, id string) (Environment, error) {
 	return c.changeEnvironment(ctx, tenant, id, func(e Environment) (Environment, error) {
 		if e.Archived == nil {
@@ -81,8 +80,7 @@ func (c *Catalog) ArchiveEnvironment(ctx context.Context, tenant, id string) (En
 	})
 }
 
-// changeEnvironment stores what change makes of an environment, if that is
-// something else.
+// changeEnvironment stores the environment that change returns, if it differs.
 func (c *Catalog) changeEnvironment(ctx context.Context, tenant, id string, change func(Environment) (Environment, error)) (Environment, error) {
 	for try := 1; ; try++ {
 		was, err := c.find(ctx, tenant, kindEnvironment, id)
@@ -124,7 +122,7 @@ func (c *Catalog) taken(ctx context.Context, tenant string, e Environment) (bool
 	return len(found) > 0 && found[0].ID != e.ID, nil
 }
 
-// DeleteEnvironment deletes an environment. Sessions that were made of it go on.
+// DeleteEnvironment deletes an environment. Sessions that were created from it go on.
 func (c *Catalog) DeleteEnvironment(ctx context.Context, tenant, id string) error {
 	d, err := c.find(ctx, tenant, kindEnvironment, id)
 	if err != nil {

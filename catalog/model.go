@@ -16,7 +16,7 @@ type Model struct {
 	InferenceGeo string `json:"inference_geo,omitempty"`
 }
 
-// Typed is an object that says nothing but what it is.
+// Typed is an object that has a type and nothing else.
 type Typed struct {
 	Type string `json:"type"`
 }
@@ -64,8 +64,8 @@ func (w *wordOrTyped) DecodeJSON(raw []byte) error {
 	return closedjson.Bind(raw, (*string)(w))
 }
 
-// resolve is the model that is asked for. Of was, the model before, only the
-// effort can be left.
+// resolve returns the model that is asked for. If it has no effort, that of was, the
+// model before, stays.
 func (p *ModelParams) resolve(was Model) (Model, error) {
 	m := Model{ID: p.ID, Speed: p.Speed.Or(speedStandard), Effort: Typed{effortUsual}, InferenceGeo: p.InferenceGeo.Or("")}
 	switch {

@@ -30,7 +30,7 @@ type Coordinator struct {
 	Agents []Roster `json:"agents"`
 }
 
-// Roster is one that a coordinator may call: an agent in a version, or an advisor.
+// Roster is what a coordinator may call: a version of an agent, or an advisor.
 type Roster struct {
 	Type    string `json:"type"`
 	ID      string `json:"id,omitempty"`

@@ -137,8 +137,8 @@ type resolver struct {
 	version int
 }
 
-// resolve is the multiagent that is asked for. One with parts changes those of
-// was, the one before, that it names.
+// resolve returns the multiagent that is asked for. If it gives only some fields, the
+// others stay those of was.
 func (r resolver) resolve(ctx context.Context, p MultiagentParams, was *Multiagent) (*Multiagent, error) {
 	if p.coordinator != nil {
 		if n := len(p.coordinator.Agents); n < 1 {

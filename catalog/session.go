@@ -47,8 +47,8 @@ func (p *SessionAgentParams) DecodeJSON(raw []byte) error {
 	return closedjson.In("type", closedjson.Errorf("must be %s or %s, not %q", typeAgent, typeOverrides, short(kind)))
 }
 
-// SessionAgent is the agent that a session gets. One that is archived is refused,
-// one that is not there is not found.
+// SessionAgent returns the agent for a new session. One that is archived is refused, one
+// that does not exist is not found.
 func (c *Catalog) SessionAgent(ctx context.Context, tenant string, p SessionAgentParams) (Agent, error) {
 	if p.Version.Set && p.Version.Value < 1 {
 		return Agent{}, invalidf("agent.version", "must be at least 1")
@@ -119,8 +119,8 @@ func ParseSessionAgent(raw json.RawMessage) (Agent, error) {
 	}, nil
 }
 
-// Config is the configuration that a session gets of the agent. What Unsupported names
-// is not in it.
+// Config returns the configuration that a session gets from the agent. It leaves out what
+// Unsupported names.
 func (a Agent) Config() dormouse.AgentConfig {
 	c := dormouse.AgentConfig{
 		ID: a.ID, Version: a.Version, Name: truncate(a.Name, dormouse.MaxName), Model: a.Model.ID, Tools: []dormouse.ToolConfig{},

@@ -31,8 +31,8 @@ type Call struct {
 	witness Witness
 }
 
-// answerWithin bounds how long an answer may take. After that the outcome of the
-// request is unknown.
+// answerWithin bounds how long an answer may take. After that the outcome of the request
+// is unknown.
 const answerWithin = 60 * time.Second
 
 // Context is the request's, with that timeout.

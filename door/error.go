@@ -23,7 +23,8 @@ type Refusal Reply
 
 func (r *Refusal) Error() string { return r.Message }
 
-// statusClosed is sent to nobody, since the client has left. It is for the metrics.
+// statusClosed is the status in the metrics of a request whose client has left. Nobody
+// receives it.
 const statusClosed = 499
 
 // replies maps errors to replies. The first row that matches counts.

@@ -23,8 +23,8 @@ import (
 // Routes is every way in. What differs from door to door, it asks the door.
 type Router struct {
 	Logger *slog.Logger
-	// Admit finds out who asks, or refuses. Open routes are for whoever reaches the
-	// server.
+	// Admit authenticates a request, or refuses it. Open routes are for everybody who can
+	// reach the server.
 	Admit func(c *Call, open bool) error
 	// ErrorResponse is the response to a request, of this id, that failed.
 	ErrorResponse func(err error, request string) ErrorResponse

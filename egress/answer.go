@@ -57,8 +57,8 @@ type answer struct {
 	text    string
 }
 
-// explain turns an error into an answer. Texts hold neither the addresses that
-// names lead to nor those of our resolvers: a sandbox need not know them.
+// explain turns an error into an answer. Its text does not say to which addresses a name
+// resolves nor what our resolvers are: a sandbox need not know.
 func explain(ctx context.Context, to string, err error) answer {
 	var no *refusal
 	switch {

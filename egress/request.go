@@ -69,9 +69,8 @@ func destination(r *http.Request) (target, error) {
 	return parseTarget(r.URL.Host, plainPort)
 }
 
-// forward sends a plain request on and its response back, both as they come. It
-// is written anew from what was understood of it, so that nobody behind us can
-// understand it otherwise.
+// forward sends a plain request on and its response back. The request is encoded anew
+// from how it was parsed here, so that no server behind us can parse it differently.
 func (w *sessionProxy) forward(rw http.ResponseWriter, r *http.Request, rec *record) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)

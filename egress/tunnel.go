@@ -111,7 +111,7 @@ func (p *pair) carry(to, from net.Conn, count *atomic.Int64) error {
 			return closeWrite(to)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 		case time.Since(now) >= p.idle+stretch:
-			err = errSilent // nobody takes what was read
+			err = errSilent // the other side does not read any more
 		case time.Since(p.start)-time.Duration(p.latest.Load()) < p.idle+stretch:
 			continue
 		default:

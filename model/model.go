@@ -1,4 +1,4 @@
-// Package model is the promise of a language model: a request in, a reply out,
+// Package model is the port of language models: a request goes in, a reply comes out, and
 // fragments of it on the way.
 package model
 

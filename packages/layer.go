@@ -28,8 +28,8 @@ const (
 	freshFor = 7 * 24 * time.Hour
 	// retryAfter is how long packages that could not be installed stay missing.
 	retryAfter = time.Hour
-	// keptFor is how long a layer is kept that no session uses.
-	keptFor = 24 * time.Hour
+	// unusedFor is how long a layer stays that no session uses.
+	unusedFor = 24 * time.Hour
 )
 
 // Layer is installed packages: what their installation changed of a root file system. It is
@@ -228,7 +228,7 @@ func (s Store) Unused(key string, used map[string]bool) ([]Layer, error) {
 	all, err := s.layers(key)
 	var left []Layer
 	for _, l := range all {
-		if at, err := os.Stat(l.manifest()); err == nil && !used[l.Name] && time.Since(at.ModTime()) >= keptFor {
+		if at, err := os.Stat(l.manifest()); err == nil && !used[l.Name] && time.Since(at.ModTime()) >= unusedFor {
 			left = append(left, l)
 		}
 	}

@@ -53,8 +53,9 @@ from pip._internal.models.index import PyPI
 print("https://" + PyPI.file_storage_domain)
 `
 
-// questions ask for URLs. What follows the first is for sandboxes to reach, and not
-// what a package manager is to be told.
+// questions are the commands that print URLs. Each has the variable that tells a package
+// manager of the first URL, if there is one; the other URLs are only hosts that sandboxes
+// must reach.
 var questions = []question{
 	{[]string{"go", "env", "GOPROXY"}, "GOPROXY"},
 	{[]string{"go", "env", "GOSUMDB"}, ""},

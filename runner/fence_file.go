@@ -24,25 +24,25 @@ func (p FenceFile) Known() (Fence, error) {
 	return known.Fence, err
 }
 
-func (p FenceFile) read() (kept, error) {
+func (p FenceFile) read() (storedFence, error) {
 	b, err := os.ReadFile(string(p))
 	if errors.Is(err, fs.ErrNotExist) {
-		return kept{}, nil
+		return storedFence{}, nil
 	}
 	if err != nil {
-		return kept{}, fmt.Errorf("read the known fence: %w", err)
+		return storedFence{}, fmt.Errorf("read the known fence: %w", err)
 	}
 	// The file is renamed into place and not synced: only a crash of the machine can
 	// corrupt it, and that also ended every server that it would have fenced off.
-	var f kept
+	var f storedFence
 	if json.Unmarshal(b, &f) != nil {
-		return kept{}, nil //nolint:nilerr // corrupt, as said
+		return storedFence{}, nil //nolint:nilerr // corrupt, as said
 	}
 	return f, nil
 }
 
-// kept is the newest fence as it is in its file.
-type kept struct {
+// storedFence is the newest fence as it is in its file.
+type storedFence struct {
 	Fence
 	// By is the process that raised it. Every process has an epoch of its own, unless a
 	// database was put back: the epochs that it has forgotten are given once more.
@@ -74,7 +74,7 @@ func (p FenceFile) Raise(f Fence) error {
 	if known.Fence == f && known.By != "" && known.By != thisProcess() {
 		return &StaleError{Known: f}
 	}
-	b, err := json.Marshal(kept{f, thisProcess()})
+	b, err := json.Marshal(storedFence{f, thisProcess()})
 	if err == nil {
 		err = os.WriteFile(string(p)+".new", b, 0o600)
 	}

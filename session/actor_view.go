@@ -7,7 +7,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// actorView is the sessions as actors know them, with what only actors may ask for.
+// actorView is what actors see of Sessions, with methods that only actors may call.
 type actorView struct{ *Sessions }
 
 // CreateChild writes the first events of a child, fenced by its parent's epoch.
@@ -20,8 +20,8 @@ func (f actorView) ReadManifest(ctx context.Context, id dormouse.SessionID, p la
 	return f.readManifest(ctx, id, p)
 }
 
-// KeepReplaced sees to it that a snapshot has the present files of a session, and returns
-// which, or none if there are no files, and the session as it is then.
+// KeepReplaced makes sure that the present files of a session are in a snapshot. It
+// returns which, or none if there are no files, and the session's state at that time.
 func (f actorView) KeepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error) {
 	return f.keepReplaced(ctx, state, by)
 }

@@ -171,7 +171,7 @@ func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 	})
 }
 
-// A turn that leaves files alone owes no snapshot for what a person did before, whichever
+// A turn that changes no files needs no snapshot of what a person did before, whichever
 // snapshot has that.
 func TestATurnEndsWithoutALookWhereOnlyOthersUsedTheSandbox(t *testing.T) {
 	for name, asks := range map[string]bool{"asked": true, "before": false} {

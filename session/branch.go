@@ -35,9 +35,9 @@ type Branched struct {
 	Processes bool `json:"processes"`
 }
 
-// Branch makes a session that goes on from a snapshot of another: with its conversation
-// and its files, which neither sees the other change any more, and perhaps with what
-// runs in its sandbox.
+// Branch creates a session from a snapshot of another, with its conversation and its
+// files and perhaps copies of its processes. After that neither sees changes of the
+// other.
 func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (Branched, error) {
 	made, err := s.log.Created(ctx, id)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 		}
 		v.Files = &snap
 	}
-	// It slept before the snapshot was taken, and has not woken since: what it sleeps with
+	// It hibernated before the snapshot was taken and has not woken since: its processes
 	// ran over the files of the snapshot.
 	if asleep > 0 && state.Sandbox.Phase == law.SandboxCold && state.Sandbox.Generation == asleep && v.Files != nil {
 		if v.Processes, err = s.copyProcesses(ctx, id, asleep, c.Session, ask); err != nil {

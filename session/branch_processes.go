@@ -13,8 +13,8 @@ import (
 // needsProcesses reports whether what runs must be taken along.
 func (b BranchAsk) needsProcesses() bool { return b.Processes != nil && *b.Processes }
 
-// hibernatedGeneration is the generation that a session sleeps since, 0 if nothing that ran is to
-// be taken along. It puts the session to sleep if that is wanted.
+// hibernatedGeneration is the generation with which a session hibernated, 0 if no
+// processes are to be copied. It hibernates the session if that is wanted.
 func (s *Sessions) hibernatedGeneration(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask BranchAsk) (uint64, error) {
 	if _, ok := s.config.Driver.(sandbox.Brancher); !ok || ask.Snapshot != "" || ask.Processes != nil && !*ask.Processes {
 		if ask.needsProcesses() && ok {
@@ -34,7 +34,7 @@ func (s *Sessions) hibernatedGeneration(ctx context.Context, id dormouse.Session
 	return state.Sandbox.Generation, nil
 }
 
-// hibernate has a session that rests hibernate, and returns it as it sleeps.
+// hibernate hibernates an idle session, and returns its state then.
 func (s *Sessions) hibernate(ctx context.Context, state law.State, by dormouse.Actor) (law.State, error) {
 	if state.Works() {
 		return state, fmt.Errorf("the session is at work; branch when it rests: %w", dormouse.ErrConflict)
@@ -64,8 +64,8 @@ func (s *Sessions) hibernate(ctx context.Context, state law.State, by dormouse.A
 	}
 }
 
-// copyProcesses has what a session sleeps with copied for its branch, and reports whether
-// there was anything.
+// copyProcesses has the processes of a hibernated session copied for its branch, and
+// reports whether there were any.
 func (s *Sessions) copyProcesses(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID, ask BranchAsk) (bool, error) {
 	brancher, ok := s.config.Driver.(sandbox.Brancher)
 	if !ok {

@@ -36,8 +36,8 @@ const (
 	SignalTerminated SignalType = "session.terminated"
 	SignalArchived   SignalType = "session.archived"
 	SignalDeleted    SignalType = "session.deleted"
-	// SignalMissed: whoever attends was too slow, and some signals before this
-	// one are gone.
+	// SignalMissed: the caller of Attend was too slow, and some signals before this one
+	// are lost.
 	SignalMissed SignalType = "missed"
 )
 
@@ -83,9 +83,9 @@ type subscriber struct {
 	missed  bool     // guarded by mu
 }
 
-// Attend calls f with every signal of these types from now on, or of all types,
-// in the order they were committed per session, until ctx ends. It never holds
-// anything up: who is too slow gets SignalMissed in place of what is gone.
+// Attend calls f with every signal of these types from now on, or of all types, in the
+// order they were committed per session, until ctx ends. It never blocks a commit: a
+// caller that is too slow gets SignalMissed in place of the signals that it missed.
 func (s *Sessions) Attend(ctx context.Context, f func(Signal), types ...SignalType) {
 	a := &subscriber{types: types, more: make(chan struct{}, 1)}
 	s.bus.mu.Lock()

@@ -17,10 +17,10 @@ import (
 const keepBlobs = time.Hour
 
 // Collect removes the blobs that neither an event nor a snapshot names any more and
-// returns how many. A blob that is put again at the very moment stays, and so does
-// one that was named the last time it was called: whoever restores a snapshot, or
-// branches from it, names its layers a while after that snapshot was looked at, and
-// may be the only one by then. It is called by one at a time.
+// returns how many. A blob that is put again at the same time stays, and so does one that
+// was named at the last call: a restore or a branch names the layers of a snapshot a
+// while after it has read the snapshot, and may by then be the only one that does. It
+// must not be called concurrently.
 func (s *Sessions) Collect(ctx context.Context) (removed int, err error) {
 	blobs, ok := s.config.Blobs.(blob.Collectable)
 	if !ok {

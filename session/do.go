@@ -65,8 +65,7 @@ func (s *Sessions) DoHere(ctx context.Context, id dormouse.SessionID, by dormous
 	return do()
 }
 
-// onActor asks the actor of a session, and the next one if that was on its way
-// out.
+// onActor asks the actor of a session, and the next one if that was being unloaded.
 func (s *Sessions) onActor(ctx context.Context, id dormouse.SessionID, ask func(*entry) error) error {
 	for {
 		a, err := s.actor(ctx, id)
@@ -100,8 +99,7 @@ const (
 	retryEvery = 100 * time.Millisecond
 )
 
-// retryable reports whether asking again may bring another answer and can
-// repeat nothing.
+// retryable reports whether asking again may succeed and cannot repeat anything.
 func (s *Sessions) retryable(err error, v law.Verb) bool {
 	switch {
 	case err == nil || errors.Is(err, fleet.ErrNoLease) || errors.Is(err, fleet.ErrStaleSender):
@@ -114,8 +112,8 @@ func (s *Sessions) retryable(err error, v law.Verb) bool {
 	return !s.fleet.Alone() && errors.Is(err, dormouse.ErrLeaseLost) // refused: nothing was changed
 }
 
-// retry asks until it is known what became of a verb: another server takes a
-// moment to take over, and an actor that lost track reloads.
+// retry asks until the outcome of a verb is known: another server needs a moment to take
+// over, and an actor whose state is uncertain reloads.
 func (s *Sessions) retry(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb, err error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, retryFor, fmt.Errorf("nobody could be asked about %s: %w", id, dormouse.ErrLeaseLost))
 	defer cancel()

@@ -125,8 +125,8 @@ func awaitLoaded(ctx context.Context, loading []*entry) {
 	}
 }
 
-// loadPending loads the sessions that may have become ours, or stayed ours, without
-// an answer that said so. Loaded, they are done with or given up as any other.
+// loadPending loads the sessions that this server may own without an answer that said so.
+// Once loaded they are worked on or released like any other.
 func (s *Sessions) loadPending() {
 	for _, id := range s.fleet.TakePending() {
 		if _, err := s.loadOwned(id); err != nil {
@@ -135,7 +135,7 @@ func (s *Sessions) loadPending() {
 	}
 }
 
-// loadOwned loads a session that is ours, or may be. An actor on its way out does
+// loadOwned loads a session that is ours, or may be. An actor that is being unloaded does
 // nothing for it any more, so that its claim stays pending.
 func (s *Sessions) loadOwned(id dormouse.SessionID) (*entry, error) {
 	a, err := s.load(id)
@@ -150,8 +150,8 @@ func (s *Sessions) loadOwned(id dormouse.SessionID) (*entry, error) {
 	return a, nil
 }
 
-// findStrays loads due sessions that are ours and that nobody here knows of: a
-// take whose answer was lost.
+// findStrays loads due sessions that this server owns without knowing: a Take whose
+// answer was lost has claimed them.
 func (s *Sessions) findStrays(ctx context.Context, now time.Time) error {
 	if !s.fleet.InDoubt() {
 		return nil

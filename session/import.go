@@ -99,8 +99,8 @@ func sameFiles(a, b []dormouse.Layer) bool {
 	return slices.EqualFunc(a, b, func(a, b dormouse.Layer) bool { return a.DiffID == b.DiffID })
 }
 
-// readImage keeps the layers of an image. They are verified, and nobody names them.
-// What an environment does not let a session have is refused.
+// readImage stores the layers of an image. They are verified, and nothing refers to them
+// yet. An image that is more than the environment allows is refused.
 func (c *Config) readImage(ctx context.Context, e dormouse.Environment, image io.Reader) ([]dormouse.Layer, error) {
 	if _, ok := c.Driver.(sandbox.Snapshotter); !ok || c.Snapshots == nil {
 		return nil, errNoSnapshots

@@ -245,7 +245,7 @@ func TestAVisitLeadsToTheServerThatOwnsTheSession(t *testing.T) {
 		owner.visit(true, 1).Close()
 		v := other.on(owner).visit(true, 1)
 		defer v.Close()
-		settle(0) // who looks for the owner lets go of what it has looked at
+		settle(0) // a call that looks for the owner releases what it has looked at
 		if n := other.live.Loaded(); n != 0 {
 			t.Errorf("%d sessions were loaded to visit them", n)
 		}

@@ -52,8 +52,8 @@ func (s *Sessions) Peek(ctx context.Context, id dormouse.SessionID) (law.State, 
 	return state, err
 }
 
-// Remains returns what can be read of a session that is damaged, whose row says what is
-// wrong with it.
+// Remains returns what can be read of a damaged session, whose row says what is wrong
+// with it.
 func (s *Sessions) Remains(ctx context.Context, id dormouse.SessionID, damage error) (law.State, Row, error) {
 	row, err := s.Row(ctx, id)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Sessions) Events(ctx context.Context, id dormouse.SessionID, after uint
 // Follow reads a session from a cursor on, live, on whichever server it is
 // loaded. A cursor from the future is refused: it is not of this session.
 func (s *Sessions) Follow(ctx context.Context, id dormouse.SessionID, after uint64) (*feed.Follower, error) {
-	if err := s.fleet.AwaitLease(ctx); err != nil { // who is not has nothing to say about a log
+	if err := s.fleet.AwaitLease(ctx); err != nil { // a server without a lease must not speak for a log
 		return nil, err
 	}
 	row, err := s.config.Store.Session(ctx, id)

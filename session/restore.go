@@ -23,8 +23,8 @@ type RestoreOptions struct {
 	Discard bool
 }
 
-// Restore goes on with the files of a snapshot. The present files are kept until those are
-// there, and as a snapshot that the swap names.
+// Restore replaces the files of the workspace by those of a snapshot. The present files
+// stay until the new workspace is ready, and are in a snapshot that the swap names.
 func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, snap dormouse.SnapshotID, how RestoreOptions) (dormouse.WorkspaceSwap, error) {
 	state, err := s.Peek(ctx, id)
 	if err != nil {
@@ -54,14 +54,14 @@ func (s *Sessions) Restore(ctx context.Context, id dormouse.SessionID, by dormou
 	return s.swap(ctx, state, by, m, to, how.Discard)
 }
 
-// maxSwaps is how often it is tried to go back while others change files.
+// maxSwaps is how often a restore is tried while others change files.
 const maxSwaps = 3
 
-// swap fetches the files of a snapshot and goes on with them. The present ones are in a
-// snapshot before that, unless they are to be given up.
+// swap fetches the files of a snapshot and makes them the session's. The present ones are
+// put into a snapshot before, unless they are to be discarded.
 func (s *Sessions) swap(ctx context.Context, state law.State, by dormouse.Actor, m dormouse.Snapshot, to uint64, discard bool) (swap dormouse.WorkspaceSwap, err error) {
 	for n := 1; ; n++ {
-		// What cannot be done now is not begun: to keep the present files may cost much.
+		// Check first: taking a snapshot of the present files may be expensive.
 		v := law.Swap{To: to, Discard: discard}
 		if err := state.RefusesSwap(v); err != nil {
 			return swap, err
@@ -123,11 +123,11 @@ func (s *Sessions) checkChain(ctx context.Context, state law.State) error {
 	return nil
 }
 
-// replacedLabel is what a snapshot of files that others took the place of is called.
+// replacedLabel is the label of a snapshot of files that were replaced.
 const replacedLabel = "replaced"
 
-// releaseSwap gives back what was fetched for a swap that was refused, unless the
-// session has come to that number otherwise.
+// releaseSwap releases what was fetched for a swap that was refused, unless the session
+// has reached that workspace number in another way.
 func (s *Sessions) releaseSwap(ctx context.Context, id dormouse.SessionID, swap dormouse.WorkspaceSwap) {
 	state, err := s.Peek(ctx, id)
 	if err == nil && state.Workspace.Number < swap.Number {
@@ -208,8 +208,8 @@ func (s *Sessions) turnStart(ctx context.Context, state law.State, prompt dormou
 	}
 }
 
-// mayHaveFiles reports whether after an event a session may have files that it began
-// without.
+// mayHaveFiles reports whether a session may have files after an event that it did not
+// have at its beginning.
 func mayHaveFiles(e dormouse.Event) bool {
 	switch e.Type { //nolint:exhaustive // the others change none
 	case dormouse.OpStarted:
@@ -222,8 +222,8 @@ func mayHaveFiles(e dormouse.Event) bool {
 	return false
 }
 
-// prepareSwap fetches the files of a snapshot, so that nothing is given up for what is not
-// there, and says what swapping to them is.
+// prepareSwap fetches the files of a snapshot, so that no files are given up for some
+// that cannot be had, and returns the swap.
 func (s *Sessions) prepareSwap(ctx context.Context, state law.State, m dormouse.Snapshot, reason string, origin dormouse.SessionID) (dormouse.WorkspaceSwap, error) {
 	if s.config.Snapshots == nil {
 		return dormouse.WorkspaceSwap{}, errNoSnapshots
@@ -231,7 +231,7 @@ func (s *Sessions) prepareSwap(ctx context.Context, state law.State, m dormouse.
 	swap := dormouse.WorkspaceSwap{
 		Number: state.Workspace.Number + 1, Snapshot: m.ID, Layers: s.config.Snapshots.Compacted(m.Layers), Reason: reason, Origin: origin,
 	}
-	if len(m.Layers) == 0 { // without files it began, and they are never to be had
+	if len(m.Layers) == 0 { // it began without files, and they cannot be had
 		crash.At(crash.SwapDeciding)
 		return swap, nil
 	}

@@ -27,8 +27,9 @@ func (s *Sessions) evict(id dormouse.SessionID) error {
 // may be.
 func (s *Sessions) Slots() (awake, waiting int) { return s.slots.count() }
 
-// Owned says what a session knows of its sandbox, for somebody who found one. Only a
-// session without a row is not there: one that cannot be read has its files.
+// Owned reports what a session knows of its sandbox, to a driver that has found one. A
+// session counts as missing only if it has no row: one that cannot be read still has its
+// files.
 func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Ownership {
 	if _, err := s.Row(ctx, id); errors.Is(err, dormouse.ErrNotFound) {
 		return sandbox.Ownership{}
@@ -40,8 +41,8 @@ func (s *Sessions) Owned(ctx context.Context, id dormouse.SessionID) sandbox.Own
 	case state.Sandbox.Phase == law.SandboxCold:
 		return sandbox.Ownership{Known: true}
 	}
-	// Of a shared store it may be another server's. Who has its actor slots it, and
-	// nobody would tell us when it sleeps.
+	// In a shared store the session may be another server's, which counts its slot; we
+	// would not learn when it hibernates.
 	if s.fleet.Alone() {
 		s.slots.Adopt(id, law.IdleSince(state))
 	}

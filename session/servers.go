@@ -37,8 +37,8 @@ func (s *Sessions) Counts() fleet.Counts { return s.fleet.Counts() }
 // Failed receives once why this server must end, because it gets no lease any more.
 func (s *Sessions) Failed() <-chan error { return s.fleet.Failed() }
 
-// Under does something under the present lease that no actor does. It is told to end with
-// the lease.
+// Under runs work that belongs to no actor under the present lease. It is cancelled when
+// the lease ends.
 func (s *Sessions) Under(ctx context.Context, do func(context.Context) error) error {
 	return s.fleet.Under(ctx, do)
 }

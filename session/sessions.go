@@ -30,9 +30,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Clock tells the time; if nil, the store's or else the machine's does.
 	Clock func() time.Time
-	// Server is this server as others of a shared store know it, Lease how long it
-	// lives for them without a sign, and Peers the way to them. A store for one
-	// server alone needs none of it.
+	// Server is this server as others of a shared store know it, Lease how long its lease
+	// lasts without being renewed, and Peers the client for the others. A store for one
+	// server alone needs none of them.
 	Server fleet.Server
 	Lease  time.Duration
 	Peers  fleet.Peers
@@ -47,9 +47,9 @@ type Config struct {
 	// MaxActive is how many sandboxes may be awake at once. At the bound the session
 	// that has been idle the longest is put to sleep. 0 is no bound.
 	MaxActive int
-	// Snapshots keeps what workspaces were like; nil if nobody does. SnapshotPolicy is
-	// when they are taken where an environment does not say, and Retention how long
-	// they are kept.
+	// Snapshots stores the snapshots of workspaces; nil if none are taken. SnapshotPolicy
+	// says when they are taken if an environment does not, and Retention how long they
+	// are kept.
 	Snapshots      *snapshot.Store
 	SnapshotPolicy dormouse.SnapshotPolicy
 	Retention      dormouse.Retention
@@ -91,7 +91,7 @@ type Sessions struct {
 	closing     bool                          // guarded by mu
 	leftToNewer []dormouse.SessionID          // guarded by mu; those whose log needs a newer program, though their row does not say so
 
-	unnamed map[dormouse.Digest]bool // of Collect: the blobs that nobody named the last time
+	unnamed map[dormouse.Digest]bool // of Collect: the blobs that nothing named the last time
 
 	ctx     context.Context //nolint:containedctx // the life of the actors, which no request may end
 	stop    context.CancelCauseFunc
@@ -185,7 +185,7 @@ func (s *Sessions) actor(ctx context.Context, id dormouse.SessionID) (*entry, er
 	return s.load(id)
 }
 
-// load starts the actor of a session that exists, under the lease of now.
+// load starts the actor of a session that exists, under the present lease.
 func (s *Sessions) load(id dormouse.SessionID) (*entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +249,8 @@ func (s *Sessions) retire(a *entry, err error) {
 	}
 }
 
-// leaveNewer lets go of a session at once that only a newer program can fold. If the database
-// refused the claim there is nothing to let go of.
+// leaveNewer releases a session at once that only a newer program can fold. If the
+// database refused the claim there is nothing to release.
 func (s *Sessions) leaveNewer(a *entry, err error) {
 	s.config.Logger.InfoContext(s.ctx, "session left to servers of a newer version", "session", a.id, "error", err)
 	s.slots.Release(a.id)
@@ -281,9 +281,9 @@ func (s *Sessions) EndFollowers() {
 	s.fleet.Drain()
 }
 
-// Close stops the actors: each gives its attempts back, keeps its turns and lets
-// go of its sandbox, which lives on. Then the lease is given up. An actor that
-// cannot be stopped in time keeps it until it runs out.
+// Close stops the actors: each gives its attempts back, keeps its turns and closes its
+// sandbox, which lives on. Then the lease is given up. If an actor cannot be stopped in
+// time, the lease is kept until it runs out.
 func (s *Sessions) Close(ctx context.Context) error {
 	s.EndFollowers()
 	leaving, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -117,7 +117,7 @@ func (s *slots) SetStopping(id dormouse.SessionID) {
 	s.held[id] = &slot{stopping: true}
 }
 
-// Release frees a slot for who has waited the longest.
+// Release frees a slot for the session that has waited the longest.
 func (s *slots) Release(id dormouse.SessionID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

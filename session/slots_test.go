@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// crowded runs f in a house in which so many sandboxes may be awake.
+// crowded runs f with a limit on the sandboxes that may be awake.
 func crowded(t *testing.T, most int, f func(t *testing.T, h *house)) {
 	live(t, func(t *testing.T, h *house) {
 		h.stop()

@@ -80,8 +80,8 @@ func (s *Sessions) Snapshots(ctx context.Context, id dormouse.SessionID, after d
 	return page, len(state.Snapshots), nil
 }
 
-// Prune deletes snapshots that are not to be kept any longer, as retention does, and
-// returns which; with dry it only says which it would delete.
+// Prune deletes the snapshots whose retention is over, and returns which; with dry it
+// only returns which it would delete.
 func (s *Sessions) Prune(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, keep dormouse.Retention, dry bool) ([]dormouse.SnapshotID, error) {
 	if keep.MaxAge < 0 || keep.MaxCount < 0 || keep == (dormouse.Retention{}) {
 		return nil, fmt.Errorf("prune by an age, by a number, or by both: %w", dormouse.ErrInvalid)

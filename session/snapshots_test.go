@@ -30,7 +30,7 @@ type snapshotDriver struct {
 	mu     sync.Mutex
 	files  map[uint64]map[string]string // by the number of the workspace
 	specs  []sandbox.Spec
-	looks  int                                       // how many captures were begun
+	looks  int                                       // how many snapshots were begun
 	notes  map[dormouse.SnapshotID]map[string]string // what was captured; nil to note nothing
 	left   []string                                  // what no capture holds
 	broken error                                     // what every capture fails with

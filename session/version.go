@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/history"
 )
 
-// withNewer is a row that says why its session is left to others, if it is.
+// withNewer is a row with the reason why its session is left to other servers, if it is.
 func withNewer(row Row) Row {
 	if err := history.Newer(row); err != nil {
 		row.Newer = err.Error()

@@ -33,8 +33,8 @@ var (
 
 var plenty = layer.Limits{Entries: 1 << 20, Bytes: 1 << 40}
 
-// Whatever is done in a workspace, every point of its line can be brought back,
-// kept, compacted, unpacked and mounted.
+// Whatever is done in a workspace, every snapshot of its chain can be restored,
+// compacted, unpacked and mounted.
 func TestAChainRestoresWhatWasThere(t *testing.T) {
 	h := open(t)
 	r := rand.New(rand.NewPCG(*seed, 1))

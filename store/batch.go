@@ -10,8 +10,8 @@ import (
 // Last is the seq the log ends with once b is in it.
 func (b Batch) Last() uint64 { return b.After + uint64(len(b.Events)) }
 
-// Validate refuses a batch that would leave the log and its rows at odds,
-// whatever the database says. It is for stores to call before they write.
+// Validate refuses a batch whose log and rows contradict each other. Stores call it
+// before they write.
 func (b Batch) Validate() error {
 	for i, e := range b.Events {
 		if want := b.After + uint64(i) + 1; e.Seq != want {

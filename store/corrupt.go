@@ -31,8 +31,8 @@ func (u *CorruptColumns) Seq(column string, n int64) uint64 {
 	return uint64(n)
 }
 
-// Time is a time as a column has it. A time that cannot be encoded would take with it
-// whatever it is encoded with.
+// Time decodes a time column. A time that cannot be encoded again is corrupt: everything
+// that contains it would fail to be encoded.
 func (u *CorruptColumns) Time(column string, t time.Time) time.Time {
 	if y := t.Year(); y < 0 || y > 9999 {
 		u.Add(column)

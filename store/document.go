@@ -110,8 +110,8 @@ const (
 	MaxDocumentRef = 256
 )
 
-// Validate refuses a document that not every store could keep. It is for stores
-// to call before they write.
+// Validate refuses a document that some store could not keep. Stores call it before they
+// write.
 func (d Document) Validate() error {
 	if d.Kind == "" || d.ID == "" {
 		return fmt.Errorf("a document needs a kind and an id: %w", dormouse.ErrInvalid)

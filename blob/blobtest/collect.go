@@ -22,11 +22,11 @@ type Collectable interface {
 	blob.Collectable
 }
 
-// Tick is how long to wait for a time that is certainly another: longer than the
-// times of a store's blobs may be off.
+// Tick is how long to wait until the time has certainly changed: longer than the times of
+// a store's blobs may be off.
 type Tick time.Duration
 
-// RunCollectable holds a store to the promises that whoever collects needs.
+// RunCollectable holds a store to the promises that a collector needs.
 func RunCollectable(t *testing.T, tick Tick, open func(t *testing.T) Collectable) {
 	t.Run("each must call f with every blob that was last put before a time", func(t *testing.T) {
 		s := open(t)
@@ -169,8 +169,8 @@ func PutAgainWhileCollecting(t *testing.T, tick Tick, puts, collects Collectable
 	}
 }
 
-// pass lets time pass and returns an instant that is certainly after what was
-// and before what comes.
+// pass waits, and returns an instant that is certainly after everything before the call
+// and before everything after it.
 func (tick Tick) pass() time.Time {
 	time.Sleep(time.Duration(tick))
 	now := time.Now()

@@ -61,9 +61,9 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (*spooled, error) {
 	return &spooled{body{digest: d, from: f, size: n}, f}, nil
 }
 
-// put makes the blob be there, whole and put just now. Whoever collects looks at
-// that time after announcing itself; so whoever has announced itself before may
-// have looked too early, and is waited for.
+// put stores the blob, complete and with the current time. A collector announces itself
+// and then looks at that time; one that has announced itself before may have looked too
+// early, so put waits for it.
 func (s *Store) put(ctx context.Context, b *body) error {
 	found, err := s.stat(ctx, b)
 	if err != nil {

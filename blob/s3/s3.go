@@ -37,9 +37,9 @@ type Options struct {
 	Region string
 	// Bucket must exist. Objects outside of Prefix are never touched.
 	Bucket, Prefix string
-	// AccessKey, SecretKey and Token are whom we are. If empty they are looked for
-	// where other programs do: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials,
-	// the role of the machine.
+	// AccessKey, SecretKey and Token are our credentials. If empty they are looked for
+	// where other programs do: AWS_ACCESS_KEY_ID and the like, ~/.aws/credentials, the
+	// role of the machine.
 	AccessKey, SecretKey, Token string
 	// Temp is a directory for streams on their way; the system's if empty.
 	Temp string
@@ -47,7 +47,7 @@ type Options struct {
 	// 15 seconds if zero.
 	Patience time.Duration
 	// Tries is how often a request is sent before an error of the server or of the
-	// way there is believed; 4 if zero.
+	// network is returned; 4 if zero.
 	Tries int
 }
 
@@ -59,7 +59,7 @@ type Store struct {
 	// long after it was answered.
 	once      *minio.Core
 	transport *http.Transport
-	// grace is how long after announcing itself whoever collects may delete.
+	// grace is how long a collector waits between announcing itself and deleting.
 	grace time.Duration
 
 	unconditional atomic.Bool // the server knows no If-None-Match

@@ -40,7 +40,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Write puts off reading as well: who is still being asked does not answer yet.
+// Write extends the deadline for reading too: a server that is still receiving does not
+// answer yet.
 func (c *conn) Write(b []byte) (int, error) {
 	if err := c.SetDeadline(time.Now().Add(c.patience)); err != nil {
 		return 0, err

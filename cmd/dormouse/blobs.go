@@ -25,8 +25,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// bucket is where blobs are that are not in the data directory. Its credentials are not a
-// setting: every user can read a command line.
+// bucket says where blobs are that are not in the data directory. Its credentials are not
+// a flag, because every user of the machine can read command lines.
 type bucket struct {
 	URL      string // s3://BUCKET/PREFIX; empty: the data directory
 	Endpoint string
@@ -97,8 +97,8 @@ func openBlobs(ctx context.Context, data string, b bucket) (blobStore, error) {
 // in it, since the directory may be a mount point whose disk is missing.
 const madeFile = "blobs.made"
 
-// missingBlobs refuses a data directory whose blobs are gone as a whole, since their disk
-// is not mounted. Sessions would think them lost.
+// missingBlobs refuses a data directory whose blobs are all gone, as when their disk is
+// not mounted. Otherwise sessions would take them for lost.
 func missingBlobs(data string) error {
 	if _, err := os.Stat(filepath.Join(data, madeFile)); err != nil {
 		return nil //nolint:nilerr // there were none, as far as anybody knows
@@ -144,8 +144,8 @@ func reachBlobs(ctx context.Context, data string, b bucket) (blobStore, error) {
 // placeFile says in which bucket the blobs of a data directory are.
 const placeFile = "place"
 
-// noteBlobs notes where blobs are. Sessions that do not find theirs would think
-// them lost, so that another place than before is refused.
+// noteBlobs records where the blobs are, and refuses another place than the recorded one:
+// sessions would take blobs that they do not find for lost.
 func noteBlobs(data string, b bucket) error {
 	has, err := placeOf(data)
 	if err != nil {

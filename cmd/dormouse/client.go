@@ -110,8 +110,8 @@ func ask[T any](cmd *cobra.Command, do func(context.Context, *client.Client) (T,
 	return printed(cmd, raw, func(w io.Writer) error { return show(w, answer) })
 }
 
-// exactly is a limit as it was given: none at all is for the server to refuse, while the
-// client takes it for the usual one.
+// exactly returns a limit as it was given. The client takes 0 for the default limit, and
+// the server has to refuse it.
 func exactly(limit int) int {
 	if limit == 0 {
 		return -1

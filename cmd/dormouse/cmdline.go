@@ -14,8 +14,8 @@ import (
 // mayHoldSecrets are the flags whose values are URLs, which may have a password.
 var mayHoldSecrets = []string{storeName, "anthropic-url", "scripted-url", "s3-endpoint", "blobs"}
 
-// exposedFlags are those whose values stood on the command line with a password in
-// them, where every user of the machine could read it.
+// exposedFlags are the flags that were given on the command line with a password in their
+// value, where every user of the machine could read it.
 type exposedFlags []string
 
 // hideFlags overwrites those values in what the system shows of this process, which
@@ -51,8 +51,9 @@ func valuesOf(name string, args []string) (values []string) {
 	return values
 }
 
-// overwrite blanks an argument, or the end of one, in place. The strings of os.Args lie
-// where the system reads our command line from; whoever keeps one of them has a copy.
+// overwrite blanks an argument, or the end of one, in place. The strings of os.Args are
+// the memory that the system shows as our command line, so a copy is made of each that is
+// still needed.
 func overwrite(argument string) {
 	for _, arg := range os.Args {
 		if len(argument) > 0 && strings.HasSuffix(arg, argument) {

@@ -14,8 +14,8 @@ import (
 // looked for.
 const collectEvery = time.Hour
 
-// collect removes them, the first ones a while after the start: a server that
-// has much to take up has no time for it.
+// collect removes them, for the first time a while after the start, when a server has
+// sessions to load.
 func (s *server) collect(ctx context.Context) {
 	for {
 		if sleep.For(ctx, crash.Every("DORMOUSE_COLLECT_EVERY", collectEvery)) != nil {

@@ -21,7 +21,7 @@ import (
 // flag; a file and the environment set the same flags first.
 type config struct {
 	Data         string
-	usual        bool // Data is where it is if nobody says
+	usual        bool // Data is the default
 	Store        dsn
 	Blobs        bucket
 	Listen       string

@@ -186,7 +186,7 @@ func decodes(t *testing.T, e dormouse.Event) {
 	if err := json.Compact(&was, e.Payload); err != nil {
 		t.Fatal(err)
 	}
-	is, err := json.Marshal(into.Interface()) // which spells < as the file does
+	is, err := json.Marshal(into.Interface()) // which writes < as the file does
 	if err != nil {
 		t.Fatal(err)
 	}

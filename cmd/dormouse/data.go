@@ -17,15 +17,15 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// ownMask keeps what this program writes for itself from everybody else. What is
-// seen inside sandboxes has modes of its own, whatever the mask is.
+// ownMask keeps the files that this program writes for itself private. Files that are
+// seen inside sandboxes get their modes explicitly.
 const ownMask = 0o077
 
 // others are the permissions of everybody but the owner.
 const others fs.FileMode = 0o077
 
-// ownNames are glob patterns for the files of a data directory. Any other file belongs to
-// somebody whom closing the directory would lock out.
+// ownNames are glob patterns for the files of a data directory. Any other file is
+// somebody's who would be locked out if the directory became private.
 var ownNames = []string{
 	"dormouse.db*", "dormouse.lock", tokenFile + "*", serverFile + "*", configFile, refsKeyFile + "*",
 	"bin", blobDir, "images", sandboxDir, snapshotsDir, serversDir, heldFile, madeFile,
@@ -51,7 +51,7 @@ func claimData(ctx context.Context, data string, log *slog.Logger) error {
 		if at, err := os.Stat(data); err != nil || at.Mode()&others != 0 {
 			return errors.Join(fmt.Errorf("others can read %s and its file system does not let that be changed; choose another directory with --data", data), err)
 		}
-		// Until now somebody may have put more there.
+		// Another user may have added something until now.
 		if _, err := checkEntries(data); err != nil {
 			return err
 		}
@@ -73,9 +73,9 @@ func sweepTemporary(data string) error {
 	return errors.Join(errs...)
 }
 
-// checkOwn returns the mode of a data directory that others can look into, 0 if none
-// can, and refuses one that is not for us to close, or in which somebody else may have
-// put what a server believes.
+// checkOwn returns the mode of a data directory that others can read, 0 if none can. It
+// refuses a directory that is not ours to make private, or into which another user may
+// have put files that a server trusts.
 func checkOwn(data string) (wide fs.FileMode, err error) {
 	at, err := os.Stat(data)
 	if err != nil {
@@ -93,7 +93,7 @@ func checkOwn(data string) (wide fs.FileMode, err error) {
 		return 0, err
 	}
 	if at.Mode()&others == 0 {
-		return 0, nil // whose the other files are is nobody's business
+		return 0, nil // then other files in it do no harm
 	}
 	if foreign != "" {
 		return 0, fmt.Errorf("others can read the data directory %s (mode %s), and %.80q in it is not the server's; choose a directory of its own with --data, or close this one with: chmod 0700 %s",
@@ -102,10 +102,10 @@ func checkOwn(data string) (wide fs.FileMode, err error) {
 	return at.Mode(), nil
 }
 
-// checkEntries refuses a data directory in which something that a server would take
-// for its own belongs to somebody else: a token of theirs lets them in, a key or a
-// database of theirs is believed. That the directory is closed says nothing of what was
-// put there before. It names something that no server has there, if there is any.
+// checkEntries refuses a data directory in which an entry with a server's name belongs to
+// another user: their token would let them in, their key or database would be trusted.
+// That the directory is private now does not help, for the entry may be older. It also
+// returns the name of an entry that no server makes, if there is one.
 func checkEntries(data string) (foreign string, err error) {
 	entries, err := os.ReadDir(data)
 	if err != nil {
@@ -141,8 +141,8 @@ func checkOwner(data string, at fs.FileInfo) error {
 		at.Name(), owner.Uid, quoted(data), quoted(path), os.Geteuid(), quoted(path))
 }
 
-// closeFiles closes what was written before the directory was closed, and may be
-// held open or linked from elsewhere.
+// closeFiles makes private what was written before the directory was private, and may be
+// open or linked elsewhere.
 func closeFiles(data string) error {
 	found, err := filepath.Glob(filepath.Join(escapeGlob(data), "dormouse.*"))
 	if err != nil {

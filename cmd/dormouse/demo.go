@@ -55,7 +55,7 @@ It needs root, for the sandbox, and nothing else: no key, no set-up, no network.
 // countForever is a process that keeps its count in memory and shows it in a file.
 const countForever = `(n=0; while :; do n=$((n+1)); echo $n >count.new; mv count.new count; sleep 0.1; done) >/dev/null 2>&1 & echo $!`
 
-// play is the story. Each act says what it is about to show and then checks it.
+// play is the demonstration. Each act says what it is about to show and then checks it.
 func (s *stage) play(ctx context.Context) error {
 	for _, act := range []struct {
 		title string

@@ -173,8 +173,8 @@ func checkServer(c config, up string) (string, error) {
 	return "not running, " + c.Listen + " is free", nil
 }
 
-// checkDatabase opens the database, unless somebody has it for himself or that
-// would change it.
+// checkDatabase opens the database, unless a server has it locked or opening it would
+// migrate it.
 func checkDatabase(ctx context.Context, c config, up bool) (string, error) {
 	if c.Store.value == "" && up {
 		holder, _ := os.ReadFile(filepath.Join(c.Data, "dormouse.lock"))

@@ -46,14 +46,14 @@ const (
 func storeFlag(f *pflag.FlagSet, d *dsn) {
 	f.Func(storeName, "`URL` of a PostgreSQL database, which several servers may share; SQLite in --data if not given. A URL with a password belongs in --store-file or DORMOUSE_STORE", func(v string) error {
 		d.empty = v == ""
-		d.value = strings.Clone(v) // whoever sets flags repeats what is refused here, so that check refuses it
+		d.value = strings.Clone(v) // pflag would print a value that is refused here, so check refuses it
 		return nil
 	})
 	f.StringVar(&d.file, storeFileName, "", "`file` with that URL, for one with a password")
 }
 
-// check reads the URL if it is in a file, and refuses what names no database we
-// know.
+// check reads the URL if it is in a file, and refuses one that is of no database we
+// support.
 func (d *dsn) check() error {
 	if d.empty {
 		return usage("--%s is empty; leave it out for SQLite in --data", storeName)

@@ -16,7 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// surroundings is what a server still needs of its environment once it is cleared.
+// surroundings is what a server needs from its environment after it has cleared it.
 type surroundings struct {
 	path     string   // where programs are
 	packages []string // for package managers
@@ -36,7 +36,7 @@ func leaveEnvironment(c config) surroundings {
 	if os.Getenv("SSL_CERT_FILE")+os.Getenv("SSL_CERT_DIR") != "" {
 		_, _ = x509.SystemCertPool()
 	}
-	kept := keptNames(c)
+	kept := neededNames(c)
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		forTests := crash.Enabled && strings.HasPrefix(name, environment) && !holdsSecret(name)
@@ -54,10 +54,10 @@ func holdsSecret(name string) bool {
 	}) || name == "DORMOUSE_TOKEN"
 }
 
-// keptNames are the variables that stay, since libraries read them again and again. They
+// neededNames are the variables that stay, since libraries read them again and again. They
 // hold paths and names, never secrets. PATH and the like stay only if there are credentials
 // of a registry or a bucket in files.
-func keptNames(c config) []string {
+func neededNames(c config) []string {
 	kept := []string{"GODEBUG", "GOCOVERDIR"}
 	if hasRegistryKeys() {
 		kept = append(kept, "PATH", "HOME", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME")

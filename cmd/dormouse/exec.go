@@ -84,8 +84,8 @@ func printExec(cmd *cobra.Command, e client.Exec) error {
 	})
 }
 
-// asItEnded prints how a command ended if its exit code does not say so, and returns an
-// error that makes this program exit with the same code.
+// asItEnded prints how a command ended if its exit code does not say so, and returns the
+// error with which this program exits with the same code.
 func asItEnded(errs io.Writer, e client.Exec) error {
 	switch {
 	case e.Unknown:
@@ -103,7 +103,7 @@ func asItEnded(errs io.Writer, e client.Exec) error {
 	return nil
 }
 
-// exitCode is the exit of a command that was run for somebody.
+// exitCode is the error that makes this program exit with the code of a command.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }

@@ -22,7 +22,8 @@ func fill(cmd *cobra.Command) error {
 }
 
 func fillFrom(flags *pflag.FlagSet, source string, look func(*pflag.Flag) (string, bool)) (err error) {
-	// Either of two says where the database is, so that both are left as they were said.
+	// Two flags say where the database is. If one was given, neither is taken from
+	// another source.
 	stored := flags.Changed(storeName) || flags.Changed(storeFileName)
 	flags.VisitAll(func(f *pflag.Flag) {
 		if stored && (f.Name == storeName || f.Name == storeFileName) {

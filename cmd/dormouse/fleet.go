@@ -43,8 +43,8 @@ func (s *server) share(ctx context.Context, c *session.Config) (key []byte, err 
 	if crash.Without("fencing") {
 		return key, nil
 	}
-	// The register is one for each database, because leases are judged by its clock: so much
-	// of the digest of its key tells two apart.
+	// There is one register for each database, because the database's clock judges
+	// leases. This much of the digest of its key is enough to tell two apart.
 	const enough = 16
 	store := string(dormouse.DigestOf(append([]byte("fencing "), key...)))[len("sha256:"):][:enough]
 	s.fencing, err = fencing.Open(filepath.Join(s.config.Data, serversDir), store)

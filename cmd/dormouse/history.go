@@ -125,7 +125,7 @@ func (l *history) add(e dormouse.Event) error {
 		if s := l.at(string(f.Replaced)); f.Replaced != "" && s != nil {
 			s.Replaced = true
 		}
-		// The files went back with it; that is what is left of the part that was reverted.
+		// The files were reverted too, which is all that is left of the reverted part.
 		if n := len(l.steps); n > 0 && l.steps[n-1].Kind == stepRestored {
 			l.steps[n-1].Kind, l.steps[n-1].At = stepReverted, e.Seq+1
 		}

@@ -38,8 +38,8 @@ func openImages(data string, c config, way *egress.Proxy, log *slog.Logger) (*im
 	return i, err
 }
 
-// fetch returns the image of a reference, or the one that it had with this digest. Whether
-// a session may use it was decided when the session was created.
+// fetch returns the image of a reference, or the one of this digest. Whether a session
+// may use it was decided when the session was created.
 func (i *images) fetch(ctx context.Context, ref, digest string) (gvisor.Image, error) {
 	from := i.untrusted
 	if ref == i.usual || i.allow.Lists(ref) || rootfs.Local(ref) {

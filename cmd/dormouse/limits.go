@@ -27,7 +27,7 @@ func (l *limits) flags(f *pflag.FlagSet) {
 	f.Int64Var(&l.parsed.Files, "sandbox-files", l.parsed.Files, "files that one process may have open; 0 for no limit")
 }
 
-// check reads the sizes and refuses limits that nothing could live within.
+// check parses the sizes, and refuses limits that are too small for any sandbox.
 func (l *limits) check() (err error) {
 	const (
 		leastMemory = 128 << 20

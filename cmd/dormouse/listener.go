@@ -26,8 +26,8 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// mostConns is how many connections there can be here: half of the files that this
-// process may have open are for the rest of it.
+// mostConns is the maximum number of connections: half of the open files that this
+// process may have. The other half is for everything else.
 func mostConns(want int) int {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil {

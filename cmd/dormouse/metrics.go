@@ -55,14 +55,14 @@ func newMetrics() *metrics {
 	return m
 }
 
-// gauge shows a number that somebody else keeps.
+// gauge exports a number that another package keeps.
 func (m *metrics) gauge(name, help string, value func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Namespace: "dormouse", Name: name, Help: help},
 		func() float64 { return float64(value()) }))
 }
 
-// counter shows a count that somebody else keeps.
+// counter exports a count that another package keeps.
 func (m *metrics) counter(name, help string, value func() uint64) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(
 		prometheus.CounterOpts{Namespace: "dormouse", Name: name, Help: help},

@@ -99,8 +99,8 @@ func (m models) names() []string {
 	return names
 }
 
-// All implements v1.Models. Of the models that a key opens it lists those that the
-// server was told of.
+// All implements v1.Models. Of the models that a key can use it lists those that were
+// configured.
 func (m models) All() []v1.Model {
 	names := slices.Collect(maps.Keys(m.named))
 	if m.claude != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/client"
 )
 
-// printer shows events as they come: to people as a conversation, to programs as
-// a line of JSON each.
+// printer prints events as they come: for people as a conversation, for programs as a
+// line of JSON each.
 type printer struct {
 	out, errs io.Writer
 	json      bool
@@ -187,8 +187,8 @@ func (p *printer) line(s string) {
 	p.write(clean(s) + "\n")
 }
 
-// unsaid is the part of text that was not shown yet. Line ends are not compared: blocks are
-// separated by line ends in one of the two and by nothing in the other.
+// unsaid returns the part of text that was not shown yet. Line ends are ignored: blocks
+// are separated by them in one of the two and by nothing in the other.
 func unsaid(text, said string) (rest string, begins bool) {
 	i := 0
 	for j := 0; j < len(said); {

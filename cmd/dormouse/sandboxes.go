@@ -125,8 +125,8 @@ func (d imaged) CollectImages(ctx context.Context) error {
 	return errors.Join(d.CollectPackages(ctx), d.images.trusted.Collect(ctx, func(digest string) bool { return used[digest] }))
 }
 
-// packageSources says where packages come from. This machine is asked while the
-// server starts; who wants to know before it has answered waits.
+// packageSources says where packages come from. The package managers are asked while the
+// server starts; a caller that is earlier waits for their answers.
 func packageSources(ctx context.Context, c config, around surroundings, log *slog.Logger) func() packages.Sources {
 	look := sync.OnceValue(func() packages.Sources {
 		s := packages.Look(ctx, around.packages, cmp.Or(log, slog.New(slog.DiscardHandler)))
@@ -153,7 +153,7 @@ func parseHosts(names []string) ([]dormouse.Host, error) {
 	return hosts, nil
 }
 
-// outgoing is whose traffic it is and where it may go, as the proxy knows it.
+// outgoing tells the proxy whose traffic it is and where it may go.
 func outgoing(from gvisor.EgressPolicy) (egress.Session, error) {
 	who := egress.Session{ID: from.Session}
 	switch from.Network { //nolint:exhaustive // any other is off
@@ -177,7 +177,7 @@ func wayOut(c config, sources func() packages.Sources, log *slog.Logger) *egress
 	return egress.New(o)
 }
 
-// ownAddresses are where this server is reached: where it listens, and what it
+// ownAddresses are the addresses of this server: those it listens on, and the one it
 // advertises to others.
 func (c *config) ownAddresses() (at []netip.AddrPort, names []string) {
 	if a, ok := c.listening.(*net.TCPAddr); ok {

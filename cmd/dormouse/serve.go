@@ -295,9 +295,8 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 	return s, nil
 }
 
-// withReserve does a step of the start that writes to the disk. If the disk is full it
-// releases the space that is held back, because a server that does not start cannot delete
-// anything.
+// withReserve runs a step of the start that writes to the disk. If the disk is full it
+// releases the reserve, because a server that does not start cannot delete anything.
 func (s *server) withReserve(step func() error) error {
 	err := step()
 	for errors.Is(err, syscall.ENOSPC) && s.held.Release() {

@@ -257,8 +257,8 @@ func TestFlagsWinOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	}
 }
 
-// However the address was spelled, sandboxes are kept from where the server listens:
-// by what it is, and not by what was said.
+// However the address is written, sandboxes are kept from where the server listens: the
+// address itself is compared, not the text.
 func TestSandboxesAreKeptFromWhereTheServerListens(t *testing.T) {
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

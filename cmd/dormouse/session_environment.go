@@ -12,8 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/client"
 )
 
-// environmentFlags is what a session's sandboxes are made of, as it is said on the
-// command line.
+// environmentFlags are the flags that describe the environment of a session's sandboxes.
 type environmentFlags struct {
 	dormouse.Environment
 	network, snapshots, memory, disk string

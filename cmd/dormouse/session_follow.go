@@ -87,8 +87,8 @@ func atRest(ctx context.Context, c *client.Client, session dormouse.SessionID, c
 	return rests, left, nil
 }
 
-// followTurn shows the turn that works on a prompt, to its end, and returns once the
-// snapshot of it is there if one is taken: what is reverted then is this turn.
+// followTurn shows the turn that works on a prompt until its end. If a snapshot is taken
+// of it, it returns once that is there, so that a revert undoes this turn.
 func followTurn(cmd *cobra.Command, c *client.Client, session dormouse.SessionID, prompt client.Prompt) error {
 	w := turnWatch{printer: newPrinter(cmd), session: session, prompt: prompt.ID}
 	o := client.FollowOptions{Deltas: true, All: true}

@@ -9,8 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// fact is what events say that are no part of the conversation: each fills some
-// of it.
+// fact has the fields of events that are not part of the conversation. Each type of event
+// fills some of them.
 type fact struct {
 	Reason  string                 `json:"reason"`
 	Missing string                 `json:"missing"`

@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// workspaceInWords is inWords for what is said of a workspace and its snapshots.
+// workspaceInWords is inWords for the events of a workspace and its snapshots.
 func workspaceInWords(e dormouse.Event) (string, error) {
 	var f struct {
 		Snapshot  dormouse.SnapshotID   `json:"snapshot"`

@@ -46,7 +46,7 @@ func (s *server) shutdown(ctx context.Context, signals <-chan os.Signal) error {
 		{"drain requests", func() error {
 			ctx, cancel := context.WithTimeout(ctx, grace/3) // a client that trickles must not cost the actors their time
 			defer cancel()
-			_ = s.http.Shutdown(ctx) // who is not done by then is cut off
+			_ = s.http.Shutdown(ctx) // requests that are not done by then are cut off
 			return s.http.Close()
 		}},
 		// 4. Each actor ends its attempt and keeps its turn; then the lease is given up.

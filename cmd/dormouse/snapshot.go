@@ -227,7 +227,8 @@ more than --keep. The newest stays, and so does what the session's files lie ove
 	return cmd
 }
 
-// patiently is ask for what may take long. Somebody who watches is told that it does.
+// patiently is ask for requests that may take long. On a terminal it prints that it is
+// waiting.
 func patiently[T any](cmd *cobra.Command, doing string, do func(context.Context, *client.Client) (T, error), show func(io.Writer, T) error) error {
 	return ask(cmd, func(ctx context.Context, c *client.Client) (answer T, err error) {
 		attended(cmd, func() string { return doing }, func() { answer, err = do(ctx, c) })
@@ -235,7 +236,7 @@ func patiently[T any](cmd *cobra.Command, doing string, do func(context.Context,
 	}, show)
 }
 
-// attended does something and says meanwhile what is being done, and for how long.
+// attended runs a function, and meanwhile prints what is being done and for how long.
 func attended(cmd *cobra.Command, doing func() string, do func()) {
 	done := make(chan struct{})
 	go func() {

@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/client"
 )
 
-// fetching is ask for what may need files from elsewhere. Somebody who watches is told
-// how far they are.
+// fetching is ask for requests that may have to fetch files. On a terminal it prints the
+// progress.
 func fetching[T any](cmd *cobra.Command, id dormouse.SessionID, do func(context.Context, *client.Client) (T, error), show func(io.Writer, T) error) error {
 	return ask(cmd, func(ctx context.Context, c *client.Client) (answer T, err error) {
 		var far atomic.Pointer[dormouse.Fetched]

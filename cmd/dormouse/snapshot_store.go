@@ -52,8 +52,7 @@ func (s *server) configureSnapshots(c *session.Config, shared []byte) error {
 	return nil
 }
 
-// refsKey is what refs of snapshots are authenticated with. It lasts as long as the
-// store.
+// refsKey is the key that authenticates refs of snapshots. It is as old as the store.
 func refsKey(data string, shared []byte) (snapshot.Key, error) {
 	if shared != nil {
 		return sha256.Sum256(append([]byte("refs of snapshots\x00"), shared...)), nil

@@ -16,7 +16,8 @@ import (
 type exported struct {
 	File string `json:"file"`
 	transfer.Exported
-	// Workspaces is where those of its sessions are, which it does not have.
+	// Workspaces is the directory of the sessions' workspaces. The archive does not have
+	// them.
 	Workspaces string `json:"workspaces"`
 }
 

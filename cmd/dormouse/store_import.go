@@ -17,7 +17,8 @@ import (
 type imported struct {
 	File string `json:"file"`
 	transfer.Imported
-	// Workspaces is where those of its sessions belong, which it does not have.
+	// Workspaces is the directory where the workspaces of the sessions have to be put. An
+	// archive does not have them.
 	Workspaces string `json:"workspaces"`
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/dormouse-run/dormouse/store/transfer"
 )
 
-// corruption is what is wrong with the pages of the database there is, nil if nothing is
-// or there is none.
+// corruption returns what is wrong with the pages of the database, nil if nothing is or
+// if there is no database.
 func corruption(cmd *cobra.Command, where places) error {
 	data, where, err := locate(cmd, where)
 	if err != nil {

@@ -61,8 +61,8 @@ func proofOf(key []byte, h http.Header, to signature, status int) (p proof, err 
 	return p, nil
 }
 
-// Which way a stream goes: each has a key of its own, so that nothing can be sent
-// back to who said it.
+// The direction of a stream. Each has a key of its own, so that nothing can be sent back
+// to its sender.
 const (
 	toAsker = "dormouse peer " + version + " to the asker"
 	toAsked = "dormouse peer " + version + " to the asked"

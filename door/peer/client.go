@@ -71,7 +71,8 @@ func (c *Client) Do(ctx context.Context, r fleet.Route, id dormouse.SessionID, b
 	return nil
 }
 
-// Who asks who answers at an address, if it is the server that was meant.
+// Who finds out which server answers at an address, and whether it is the one that was
+// meant.
 func (c *Client) Who(ctx context.Context, r fleet.Route) (who fleet.Server, err error) {
 	a, err := c.post(ctx, r, whoPath, struct{}{})
 	if err != nil {
@@ -159,8 +160,8 @@ func (c *Client) post(ctx context.Context, r fleet.Route, path string, v any) (*
 	}
 	var sent atomic.Bool
 	sig := sign(c.key, r.From.Incarnation, r.To.Incarnation, now, path, body)
-	// Connections are kept by incarnation, not by address: each of them was made to
-	// the one that is asked over it.
+	// Connections are pooled by incarnation and not by address: each was made to the
+	// incarnation that is asked over it.
 	host := strconv.FormatUint(r.To.Incarnation, 10)
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(context.WithValue(ctx, routeKey{}, r), &httptrace.ClientTrace{
 		WroteHeaders: func() { sent.Store(true) },

@@ -26,9 +26,8 @@ var (
 	errTooManyNonces = errors.New("too many requests to tell a new one from a repeated one")
 )
 
-// nonces remembers which requests came, as long as their time would let them in
-// again. They are kept by the window that their time falls into, and forgotten
-// with it.
+// nonces remembers requests for as long as their time is accepted. They are grouped by
+// the window of their time, and forgotten with it.
 type nonces struct {
 	mu    sync.Mutex
 	seen  map[int64]map[nonce]struct{} // guarded by mu; by window

@@ -53,9 +53,8 @@ func (s *sealing) next() []byte {
 	return s.iv[:]
 }
 
-// sealer writes a stream: frames, each the length of what it carries in two bytes,
-// and that, sealed. One that carries nothing is the last: a stream that has none
-// is not whole to who reads it.
+// sealer writes a stream as frames: the length of the sealed bytes in two bytes, and
+// these. An empty frame is the last; without it the reader takes the stream for cut off.
 type sealer struct {
 	w io.Writer
 

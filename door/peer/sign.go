@@ -14,8 +14,8 @@ import (
 
 const (
 	scheme = "Dormouse "
-	// version is in everything that is signed. Servers of different versions do not
-	// understand each other: each refuses what the other signs.
+	// version is part of everything that is signed. Servers of different versions refuse
+	// each other's requests.
 	version = "2"
 	// maxSignature bounds a signature in a header.
 	maxSignature = 512

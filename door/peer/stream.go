@@ -56,8 +56,8 @@ type lines struct {
 	err     error // the first failure; nothing is written after it
 }
 
-// relay writes items, and of an event that is too large for a line only that it
-// is there. A delta that is too large is lost, as any may be.
+// relay writes items. Of an event that is too large for a line it writes only that it
+// exists. A delta that is too large is dropped, which may happen to any delta.
 func (l *lines) relay(items []*feed.Item) {
 	var b []byte
 	for _, i := range items {

@@ -9,8 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// errForeign means that a server of another version asked for what this one does
-// not know. Nothing is wrong with what the client sent.
+// errForeign means that a server of another version sent a verb that this one does not
+// know. The client did nothing wrong.
 var errForeign = errors.New("not understood: the servers are not of one version")
 
 // encodeVerb names a verb and encodes its fields.

@@ -18,8 +18,8 @@ type branchRequest struct {
 	// Snapshot is where the branch begins; the present if it is empty.
 	Snapshot dormouse.SnapshotID `json:"snapshot"`
 	Title    string              `json:"title"`
-	// Processes says whether what runs is taken along: if it is null only if the
-	// session sleeps, and if it is true the session is put to sleep for it.
+	// Processes says whether running processes are copied. If it is null they are only if
+	// the session is hibernated; if it is true the session is hibernated for it.
 	Processes *bool `json:"processes"`
 }
 

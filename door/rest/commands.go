@@ -112,5 +112,5 @@ func (s *Server) terminate(c call) error {
 	return s.command(c, law.Terminate{Reason: req.Reason})
 }
 
-// requested is why something ended that a client ended without saying why.
+// requested is the reason for something that a client ended without giving one.
 const requested = "requested"

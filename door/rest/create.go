@@ -95,8 +95,8 @@ func (s *Server) firstPrompt(ctx context.Context, c call, made *Created, clientI
 	return nil
 }
 
-// defaults is what a session gets where the request says nothing: a child what its
-// parent has, any other session what the server is configured with.
+// defaults returns the configuration of a session for all that the request leaves out:
+// that of its parent for a child, else that of the server.
 func (s *Server) defaults(ctx context.Context, c call, parent dormouse.SessionID) (dormouse.Created, error) {
 	if parent == "" {
 		return dormouse.Created{Agent: s.Agent, Recovery: dormouse.RecoverAuto, SleepAfter: s.SleepAfter}, nil

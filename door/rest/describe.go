@@ -13,7 +13,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// describeRequest is a merge patch: what is absent stays, what is null goes.
+// describeRequest is a merge patch: an absent field stays as it is, null removes it.
 type describeRequest struct {
 	Title    json.RawMessage `json:"title"`
 	Tags     json.RawMessage `json:"tags"`
@@ -66,8 +66,8 @@ func patched[T any](field string, raw json.RawMessage) (*T, error) {
 	return v, nil
 }
 
-// deleteSession ends a session and removes it. The answer says whether it is gone, 204,
-// or only will be, 202: once it was accepted, nothing can keep it.
+// deleteSession ends a session and removes it. The status is 204 if it is gone and 202 if
+// it will be: an accepted deletion cannot fail any more.
 func (s *Server) deleteSession(c call) error {
 	if err := c.decode(&empty{}); err != nil {
 		return err

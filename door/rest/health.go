@@ -39,8 +39,8 @@ func (s *Server) readyz(c call) error {
 	return c.Answer(http.StatusOK, health{"ready"})
 }
 
-// readiness caches the answer for strangers, who can ask as often as they like: finding
-// out takes a write to the database.
+// readiness caches the answer for strangers, who can ask as often as they like: a check
+// costs a write to the database.
 type readiness struct {
 	once sync.Once
 	turn chan struct{} // a semaphore of one: whoever checks holds it

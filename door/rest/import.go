@@ -18,7 +18,7 @@ type importer interface {
 	Import(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk, image io.Reader) (dormouse.Snapshot, error)
 }
 
-// maxImportSession bounds how a session that is made of an image is described.
+// maxImportSession bounds the parameters of a session that is created from an image.
 const maxImportSession = 256 << 10
 
 // importSession makes a session whose files are those of an image, which is the body.

@@ -53,7 +53,7 @@ func TestWhatWasExportedIsBroughtInAgain(t *testing.T) {
 	h.does(path, "rm -r d; echo two >a")
 	h.waitSnapshots(path, 2)
 
-	// As a snapshot of the session, beside its line.
+	// As a snapshot of the session, beside its chain.
 	var came, again rest.Snapshot
 	h.imports(path+"/snapshots/import?id=mine&label=as+it+was", image, http.StatusOK, &came)
 	h.imports(path+"/snapshots/import?id=mine", image, http.StatusOK, &again)

@@ -83,7 +83,7 @@ func TestSamePromptIDIsOnePromptHoweverOftenItIsSent(t *testing.T) {
 	}
 	wait.Wait()
 	h.rested(path)
-	// The spelling of the same content makes no other prompt.
+	// How the JSON of the same content is written makes no other prompt.
 	for _, body := range []string{`{"content":"hello","id":"one"}`, `{"id":"one", "content":[{"text":"h\u0065llo","type":"text"}]}`} {
 		h.call(http.MethodPost, path+"/prompts", body, http.StatusOK, nil)
 	}

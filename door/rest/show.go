@@ -78,9 +78,9 @@ func (s *Server) showSession(c call) error {
 	return c.Answer(http.StatusOK, view)
 }
 
-// peekAll finds the session a request is about, where it stands, and its row, which is
-// of the same state so that they cannot contradict each other. Of a session that is
-// damaged it is what can be read.
+// peekAll finds the session of a request, with its state and its row. Both are of the
+// same instant, so that they do not contradict each other. Of a damaged session they are
+// what can be read.
 func (s *Server) peekAll(ctx context.Context, c call) (law.State, session.Row, error) {
 	state, err := s.peek(ctx, c)
 	if errors.Is(err, dormouse.ErrDamaged) {

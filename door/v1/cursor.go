@@ -20,8 +20,8 @@ type Page[T any] struct {
 	Next *string `json:"next_page"`
 }
 
-// list names what a cursor belongs to: which list, whose, in which order, and
-// chosen how. A cursor of one list means nothing in another.
+// list names what a cursor belongs to: which list, of which tenant, in which order and
+// with which filters. A cursor of one list is refused by another.
 type list struct{ digest [listDigest]byte }
 
 const (
@@ -72,9 +72,9 @@ func (l list) open(s string) (after string, ok bool) {
 	return after, *l.cursor(after) == s && dormouse.ValidateText(after) == nil
 }
 
-// listOf answers with a page of the catalog. A cursor says what the page before
-// ended with, and when that was made: so that a list goes on where it was even if
-// that is gone by now.
+// listOf answers with a page of the catalog. A cursor has the last item of the page
+// before and its creation time, so that a list goes on even if that item has been
+// deleted.
 func listOf[T any](c call, l list, q *query, want catalog.Query, find func(context.Context, catalog.Query) ([]T, error), name func(T) (string, time.Time)) error {
 	made, id, _ := strings.Cut(l.after(q), " ")
 	n := want.Limit

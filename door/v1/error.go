@@ -30,7 +30,7 @@ type reply struct {
 	message string
 	// code names the cause for programs, where the API has a name for it.
 	code string
-	// final says that sending the same again is of no use, or not safe.
+	// final says that sending the same request again is useless, or not safe.
 	final bool
 }
 
@@ -43,8 +43,8 @@ func replyTo(err error) reply {
 	r := reply{status: common.Status, message: sentence(common.Message)}
 	switch {
 	case errors.Is(err, dormouse.ErrUnknownOutcome):
-		// Clients of this API send again by themselves, and have nothing that would
-		// keep the same from being done twice.
+		// Clients of this API retry by themselves, without anything that makes the
+		// request idempotent.
 		r.message, r.final = "outcome unknown: look whether it was done before sending it again", true
 	case errors.Is(err, dormouse.ErrTerminated):
 		r.status = http.StatusBadRequest

@@ -38,8 +38,8 @@ type listed struct {
 	after    cursor
 }
 
-// cursor is the last event of the page before. One that waited has the place where
-// it was queued, and comes after all of the log as it was then.
+// cursor is the last event of the page before. A queued one has the place where it was
+// queued, and comes after all of the log as it was then.
 type cursor struct {
 	place
 	upto uint64 // how far the log went, if it waited

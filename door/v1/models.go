@@ -18,7 +18,7 @@ type modelInfo struct {
 	Type         string    `json:"type"`
 	ID           string    `json:"id"`
 	Name         string    `json:"display_name"`
-	Created      time.Time `json:"created_at"` // the epoch: nobody here knows
+	Created      time.Time `json:"created_at"` // the epoch: the server does not know it
 	Lifecycle    string    `json:"lifecycle"`
 	Deprecated   *string   `json:"deprecated_at"`
 	Retires      *string   `json:"retires_at"`

@@ -17,10 +17,10 @@ type promptReader interface {
 	Prompt(ctx context.Context, id dormouse.SessionID, prompt dormouse.EventID) (dormouse.PromptRecord, error)
 }
 
-// collect gathers a page: the log in its order and then what waits, or all of that
-// backwards. An event has its place once it is taken or cancelled. Once a page has
-// begun with what waits, those after it are of the same queue, so that nothing is
-// missed or shown twice when prompts leave it between two pages.
+// collect gathers a page: the events of the log and then the queued prompts, or both in
+// reverse. A queued event gets its place in the log when it is taken or cancelled. Once a
+// page has begun with queued prompts, the next pages are of the same queue, so that
+// nothing is missed or repeated when prompts leave it in between.
 func (s *Server) collect(ctx context.Context, row session.Row, l listed) (*collected, error) {
 	state, err := s.Sessions.Peek(ctx, row.Session)
 	if err != nil {
@@ -82,7 +82,8 @@ func (p *pager) log(ctx context.Context) error {
 	return errors.Join(err, failed)
 }
 
-// cancelled adds prompts that were never processed where they ceased to wait.
+// cancelled adds the prompts that were cancelled in the queue, at the place of their
+// cancellation.
 func (p *pager) cancelled(ctx context.Context, e *dormouse.Event) error {
 	var left dormouse.Prompts
 	if json.Unmarshal(e.Payload, &left) != nil {
@@ -196,7 +197,7 @@ func (p *pager) asTaken(ctx context.Context, seq uint64, at cursor) error {
 // waiter is a prompt that waits, or was taken meanwhile.
 type waiter struct{ queued, taken uint64 }
 
-// waited is what waited when the log went as far as it does for this page.
+// waited is the queue as it was when the log ended at p.upto.
 func (p *pager) waited(ctx context.Context, state law.State) (out []waiter, err error) {
 	for _, t := range state.Threads {
 		for _, q := range t.Queue {

@@ -85,7 +85,7 @@ func (q *query) flag(name string) bool {
 	}
 }
 
-// time is a moment, such as that of created_at[gte]; zero if it was not given.
+// time returns a time, such as that of created_at[gte]; zero if it was not given.
 func (q *query) time(name string) time.Time {
 	s := q.text(name)
 	if s == "" {

@@ -161,8 +161,8 @@ func stepID(s law.Step) dormouse.EventID {
 	return ""
 }
 
-// find reads events back, the newest first. One that is queued is there once as it
-// waits and perhaps once as it was taken: that is the newer.
+// find reads events back, the newest first. A queued event is there once as queued, and
+// perhaps once more as taken, which is newer.
 func (s *Server) find(ctx context.Context, id dormouse.SessionID, ids []dormouse.EventID, out map[dormouse.EventID]json.RawMessage) error {
 	row, err := s.Sessions.Row(ctx, id)
 	if err != nil {

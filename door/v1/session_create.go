@@ -23,7 +23,7 @@ type creator interface {
 	Created(ctx context.Context, id dormouse.SessionID) (dormouse.Created, error)
 }
 
-// maxInitial bounds what a session is asked as it is made.
+// maxInitial bounds the initial events of a session.
 const maxInitial = 50
 
 // sessionParams is what a session is made of.

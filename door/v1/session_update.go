@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// updateSession changes what is said about a session, or what it works with from
-// the next turn on.
+// updateSession changes the title, the metadata or the agent of a session. The agent
+// takes effect with the next turn.
 func (s *Server) updateSession(c call) error {
 	var p struct {
 		Title    closedjson.Optional[string]                `json:"title"`

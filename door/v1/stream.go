@@ -105,8 +105,8 @@ func (s *Server) pump(ctx context.Context, c call, id dormouse.SessionID, f *fee
 			}
 			out.Send(": alive\n\n")
 		case errors.Is(err, dormouse.ErrBehind):
-			// Clients of this API do not come back by themselves. What they missed is in the
-			// log, and who does not read at all is cut off for that.
+			// Clients of this API do not reconnect by themselves. What they missed is in
+			// the log. A client that does not read at all is cut off for that.
 			again, err := s.Sessions.Follow(ctx, id, f.Cursor())
 			if err != nil {
 				return s.endStream(c, out, err)

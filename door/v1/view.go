@@ -53,11 +53,12 @@ func (v view) shows(e *dormouse.Event) bool {
 	return false
 }
 
-// voids reports whether an event is no part of the conversation any more.
+// voids reports whether an event is no longer part of the conversation.
 func (v view) voids(e *dormouse.Event) bool { return v.voided != nil && v.voided(e) }
 
-// voidedIn reports of an event whether it is no part of the conversation any more. A
-// prompt that was sent before the session was reverted, and still waits, is.
+// voidedIn returns a function that reports whether an event is no longer part of the
+// conversation, because the session was reverted. A prompt that is still queued is part
+// of it even if it was sent before that.
 func voidedIn(state law.State) func(*dormouse.Event) bool {
 	if len(state.Truncations) == 0 {
 		return nil
@@ -110,8 +111,8 @@ func (v view) crossPosted(e *dormouse.Event) bool {
 	return false
 }
 
-// appendEvent encodes an event as the API has it. Payloads are stored in the form of
-// the API, so that they are only put together here.
+// appendEvent encodes an event as the API has it. Payloads are stored in that form, so
+// they only have to be put together here.
 func (v view) appendEvent(b []byte, e *dormouse.Event) []byte {
 	switch e.Type { //nolint:exhaustive // the others are as they are stored
 	case dormouse.HistoryTruncated:

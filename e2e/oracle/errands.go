@@ -34,8 +34,8 @@ func (l *journal) judgeAnswers(e Evidence, f Findings) {
 	}
 }
 
-// judgeQuestions: a question is answered once or expires once, and expires when
-// it was said to.
+// judgeQuestions checks that a question is answered once or expires once, and expires at
+// its time.
 func (l *journal) judgeQuestions(f Findings) {
 	for use, q := range l.questions {
 		switch {

@@ -37,7 +37,7 @@ func judgeShown(e Evidence, f Findings) {
 			f.Add(Diverged, "the row listed differs from the log: %s", diff)
 		}
 	}
-	// Who has not fired a wake-up this long after its time never will.
+	// A wake-up that has not fired this long after its time never will.
 	const late = 10 * time.Second
 	for _, w := range state.Wakeups {
 		due := w.At

@@ -54,8 +54,8 @@ func (l *journal) judgeWork(e Evidence, f Findings) {
 	}
 }
 
-// gone is the zero of an effect that the log knows and the world does not: who
-// looks for it in the workspace finds that it was lost there.
+// gone is an effect that the log has and the world does not: in the workspace it was
+// lost.
 func (e Evidence) gone() string {
 	if e.Inside {
 		return LostWork

@@ -15,7 +15,7 @@ const tempPrefix = ".tmp-"
 type Draft struct {
 	how  File
 	file *os.File
-	over bool // kept or dropped
+	over bool // committed or dropped
 }
 
 // Draft begins a file that is written piece by piece.

@@ -208,8 +208,8 @@ func Freezing() []Point {
 // branch.
 func Branching() []Point { return []Point{BranchCopied, BranchInherited} }
 
-// Capturing lists the points that only a driver reaches which pauses what it
-// captures.
+// Capturing lists the points that only a driver reaches which pauses a sandbox for a
+// snapshot.
 func Capturing() []Point {
 	return []Point{CapturePausing, CapturePaused, CaptureCopied, CaptureResumed}
 }

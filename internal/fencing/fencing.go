@@ -120,7 +120,7 @@ func (r *Register) Sign(incarnation uint64) error {
 	defer r.mu.Unlock()
 	name := r.fileName(incarnation)
 	err := os.Rename(filepath.Join(r.dir, r.name), filepath.Join(r.dir, name))
-	if errors.Is(err, fs.ErrNotExist) { // somebody took the directory away
+	if errors.Is(err, fs.ErrNotExist) { // the directory was removed
 		_ = r.file.Close()
 		if err = os.MkdirAll(r.dir, 0o700); err == nil {
 			err = r.enter(incarnation)

@@ -117,7 +117,7 @@ func (s *Server) Resume(ctx context.Context) error {
 	}
 }
 
-// answers reports whether somebody there speaks HTTP.
+// answers reports whether an HTTP server answers at the URL.
 func answers(ctx context.Context, url string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

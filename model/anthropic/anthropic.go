@@ -41,8 +41,8 @@ const (
 	maxReply = 16 << 20
 )
 
-// Model is all models behind one key: which one answers, the request says. It sends
-// each request once.
+// Model is all models behind one key; the request names the one. It sends each request
+// once.
 type Model struct {
 	config   Config
 	messages sdk.MessageService

@@ -59,7 +59,7 @@ func parseGlob(pattern string) (globPattern, error) {
 	return p, nil
 }
 
-// plainStars spells stars out for doublestar. It takes more than two for one, and its /**
+// plainStars rewrites stars for doublestar. It takes more than two for one, and its /**
 // at the end matches nothing too, and so a file that has the name of the directory.
 func plainStars(pattern string) string {
 	for strings.Contains(pattern, "***") {

@@ -18,8 +18,8 @@ const (
 	journalFile = "ops"
 	outputDir   = "output"
 
-	// keptInline is the largest output that is kept in the journal itself.
-	keptInline = 64 << 10
+	// maxInline is the largest output that is stored in the journal itself.
+	maxInline = 64 << 10
 	// compactAbove is the size below which the journal is not compacted.
 	compactAbove = 1 << 20
 )
@@ -182,7 +182,7 @@ func (j *journal) accept(c runner.Call) error {
 
 // finish records the result of an op, and reports whether its output is on disk only.
 func (j *journal) finish(op dormouse.OpID, res runner.Result) (spilled bool, err error) {
-	if spilled = len(res.Output) > keptInline; spilled {
+	if spilled = len(res.Output) > maxInline; spilled {
 		if err := os.WriteFile(j.output(op), res.Output, 0o600); err != nil {
 			return false, fmt.Errorf("record the output of %s: %w", op, err)
 		}

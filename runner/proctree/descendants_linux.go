@@ -17,9 +17,9 @@ import (
 // maxLooks is how often processes are looked at until no look has missed any.
 const maxLooks = 8
 
-// Descendants finds, over and over, what this process started and what it has adopted:
-// it must be a subreaper. Who is not among them now never will be, so strangers are
-// remembered, and another look on a crowded machine costs little more than the list of
+// Descendants finds, over and over, what this process started and what it has adopted: it
+// must be a subreaper. A process that is not among them now never will be, so strangers
+// are remembered, and another look on a busy machine costs little more than the list of
 // its processes.
 type Descendants struct {
 	mu   sync.Mutex

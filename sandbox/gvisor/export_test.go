@@ -51,8 +51,8 @@ func (d *Driver) ClaimAndEnd(f runner.Fence) error {
 	return d.session(f.Session).writeRecord(record{Generation: f.Generation, Box: s.box.id})
 }
 
-// PauseForSnapshotAndEnd leaves a sandbox as a server does that is killed while it captures
-// its files: before the kernel was paused, or after.
+// PauseForSnapshotAndEnd leaves a sandbox as a server does that is killed while it takes
+// a snapshot: before the kernel was paused, or after.
 func (d *Driver) PauseForSnapshotAndEnd(raw sandbox.Handle, paused bool) error {
 	_, b, err := d.find(raw)
 	if err != nil {

@@ -68,7 +68,7 @@ func openWith(t testing.TB, dir string, spares int) *gvisor.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.Close() }) // a killed server lets go as well
+	t.Cleanup(func() { _ = d.Close() }) // a killed server releases it as well
 	return d
 }
 

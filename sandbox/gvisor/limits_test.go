@@ -48,7 +48,7 @@ func (h *fixture) restartAs(o gvisor.Options) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.t.Cleanup(func() { _ = d.Close() }) // a killed server lets go as well
+	h.t.Cleanup(func() { _ = d.Close() }) // a killed server releases it as well
 	h.Driver = d
 }
 

@@ -80,7 +80,7 @@ func (h *fixture) recoverFrom(f runner.Fence, point string) *sandbox.Recovered {
 
 // holdOpen keeps what is mounted now mounted elsewhere, as whatever was started
 // meanwhile does.
-func holdOpen(t *testing.T) (letGo func()) {
+func holdOpen(t *testing.T) (release func()) {
 	t.Helper()
 	elsewhere := exec.Command("unshare", "-m", "sh", "-c", "echo; exec sleep 600")
 	out, err := elsewhere.StdoutPipe()
@@ -93,12 +93,12 @@ func holdOpen(t *testing.T) (letGo func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letGo = func() {
+	release = func() {
 		_ = elsewhere.Process.Kill()
 		_ = elsewhere.Wait()
 	}
-	t.Cleanup(letGo)
-	return letGo
+	t.Cleanup(release)
+	return release
 }
 
 // Where a volume has no room for both, a session has the snapshot's file after a cut, and
@@ -172,8 +172,8 @@ func TestRecoverAFileThatIsTornAndHasOldTimes(t *testing.T) {
 	}
 }
 
-// What a session sleeps with was synced, all of it, though others kept its volume open
-// until the machine ended.
+// A hibernated session's files were all synced, even if another process kept its volume
+// mounted until the machine ended.
 func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 	h := newCuttable(t)
 	s := h.create(fence(1, 1))
@@ -181,10 +181,10 @@ func TestRecoverLeavesTheFilesOfASessionThatSleeps(t *testing.T) {
 	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "echo new > f")
 	h.counting(s)
-	letGo := holdOpen(t)
+	release := holdOpen(t)
 	h.freeze(s, fence(1, 1))
 	h.powerCut(nil)
-	letGo()
+	release()
 	if done := h.recoverFrom(fence(2, 2), point); done != nil {
 		t.Errorf("recovered is %+v", done)
 	}
@@ -217,11 +217,11 @@ func TestRecoverLeavesTheFilesOfASessionThatWasStopped(t *testing.T) {
 	h.sh(s, "echo old > f; sleep 0.1")
 	point, _ := h.mustSnapshot(s, fence(1, 1), sandbox.Workspace{}, "", "snap_1")
 	h.sh(s, "echo new > f")
-	letGo := holdOpen(t)
+	release := holdOpen(t)
 	h.stop(s)
 	h.cleared("copied")
 	h.powerCut(nil)
-	letGo()
+	release()
 	if done := h.recoverFrom(fence(2, 2), point); done != nil {
 		t.Errorf("recovered is %+v", done)
 	}

@@ -29,7 +29,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// snapshot captures what a sandbox has, or what one has left, and returns where.
+// snapshot takes a snapshot of what a sandbox has, or what one has left, and returns
+// where.
 func (h *fixture) snapshot(s sandbox.Sandbox, f runner.Fence, w sandbox.Workspace, since, as dormouse.SnapshotID) (string, sandbox.SnapshotResult, error) {
 	h.t.Helper()
 	c := sandbox.SnapshotRequest{

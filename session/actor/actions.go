@@ -73,7 +73,7 @@ func (j *journal) Apply(ctx context.Context, use dormouse.Use, w tool.Action) er
 	return nil
 }
 
-// made is what the session was made with, and the agent it works with now.
+// made is how the session was created, with the agent that it works with now.
 func (j *journal) made(ctx context.Context) (made dormouse.Created, err error) {
 	if made, err = j.a.log.Created(ctx, j.a.id); err != nil {
 		return made, err
@@ -156,8 +156,8 @@ func (j *journal) Reach(ctx context.Context, op dormouse.Op, w tool.Action) (tex
 	return text, false, err
 }
 
-// isRefusal reports whether something was asked for that cannot be, as of a session that is
-// damaged. If it is this one, there is nobody to refuse it.
+// isRefusal reports whether err refuses what an agent has asked for, so that the agent is
+// told. That another session is damaged is a refusal; that this one is damaged is not.
 func (a *Actor) isRefusal(err error) bool {
 	if a.ownDamage(err) != nil {
 		return false

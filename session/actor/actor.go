@@ -109,7 +109,7 @@ func (a *Actor) See(ctx context.Context, see func(law.State)) error {
 	return a.send(ctx, message{act: func(context.Context) error { see(a.state); return nil }})
 }
 
-// Evict puts the sandbox to sleep if nobody uses it.
+// Evict hibernates the sandbox if it is not in use.
 func (a *Actor) Evict(ctx context.Context) error {
 	return a.send(ctx, message{by: dormouse.ActorServer, act: a.evict})
 }
@@ -232,8 +232,8 @@ func (a *Actor) load(ctx context.Context) (err error) {
 	return a.clearDamage(ctx)
 }
 
-// rebuildRows writes the rows of a session anew whose log is whole and goes on after what its
-// row says is the end, so that nothing could be appended.
+// rebuildRows writes the rows of a session anew if its log is whole but goes on after the
+// end that its row says. Without that nothing could be appended.
 func (a *Actor) rebuildRows(ctx context.Context, row dormouse.SessionRow) error {
 	a.logger.WarnContext(ctx, "session's rows are written anew", "row", row.Seq, "log", a.state.Seq)
 	if err := a.lease.Holds(); err != nil {
@@ -245,7 +245,7 @@ func (a *Actor) rebuildRows(ctx context.Context, row dormouse.SessionRow) error 
 	}
 	a.cached = 0 // it goes with the rows
 	err = a.deps.Store.Rebuild(a.lease.Writes(), a.id, rows)
-	if errors.Is(err, dormouse.ErrConflict) { // somebody has appended, whose session it is now
+	if errors.Is(err, dormouse.ErrConflict) { // another server has appended, which owns the session now
 		return fmt.Errorf("%w: %s", dormouse.ErrLeaseLost, err.Error())
 	}
 	return err
@@ -255,8 +255,8 @@ func (a *Actor) rebuildRows(ctx context.Context, row dormouse.SessionRow) error 
 // set.
 const maxSleep = 5 * time.Second
 
-// timer returns when something is due next, and whether the actor has been of
-// no use for so long that it should go.
+// timer returns when something is due next, and whether the actor has been idle for so
+// long that it should be unloaded.
 func (a *Actor) timer() (<-chan time.Time, bool) {
 	if a.postponed {
 		return nil, false // what is due is tried again then
@@ -281,8 +281,8 @@ func (a *Actor) timer() (<-chan time.Time, bool) {
 	return time.After(min(max(at.Sub(now), time.Millisecond), maxSleep)), false
 }
 
-// shutDown waits for what the actor started, whose context has ended. A clean leave gives attempts back; after a
-// lost lease there is nothing left to give.
+// shutDown waits for the goroutines of the actor, whose context has ended. After a clean
+// stop it gives attempts back; after a lost lease it has none to give.
 func (a *Actor) shutDown(ctx context.Context, cause error) {
 	finished := make(chan struct{})
 	go func() { a.running.Wait(); close(finished) }()
@@ -298,7 +298,7 @@ func (a *Actor) shutDown(ctx context.Context, cause error) {
 			waiting = false
 		}
 	}
-	a.sandbox.letGo(cause)
+	a.sandbox.release(cause)
 	if lost := cause != nil && !errors.Is(cause, dormouse.ErrClosing); lost {
 		return
 	}

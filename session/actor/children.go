@@ -88,8 +88,8 @@ func (a *Actor) reconcileChild(ctx context.Context, c law.WantedChild) (law.Verb
 	return law.ChildUp{Child: c.ID}, nil
 }
 
-// promptChild gives a new child its first prompt, once. A client may have taken the id of
-// it for a prompt of its own, before the child had one; then it has an id that no client can give.
+// promptChild gives a new child its first prompt, once. If a client has used the usual id
+// for a prompt of its own before, the prompt gets an id that no client can give.
 func (a *Actor) promptChild(ctx context.Context, child dormouse.SessionID, content []dormouse.Block) (err error) {
 	const name = "spawn"
 	for _, id := range []dormouse.EventID{
@@ -110,8 +110,8 @@ func (a *Actor) promptChild(ctx context.Context, child dormouse.SessionID, conte
 // again.
 const maxNotifyDelay = 5 * time.Second
 
-// notifyParent has a parent record that its child has ended, whoever ended it. It
-// is notified until it has: nobody else would ever free the child's place.
+// notifyParent has the parent record that its child has ended, whoever ended it. It
+// repeats that until it has succeeded, because nothing else would free the child's place.
 func (a *Actor) notifyParent(ctx context.Context, w law.Wanted) {
 	if !w.TellParent || a.notifyingParent {
 		return
@@ -123,13 +123,13 @@ func (a *Actor) notifyParent(ctx context.Context, w law.Wanted) {
 		crash.At(crash.ParentTelling)
 		err := a.deps.Sessions.Do(ctx, parent, dormouse.FromSession(a.id), law.EndChild{Child: a.id, Reason: "it has ended"})
 		crash.At(crash.ParentTold)
-		// One that is not there any more, or has ended itself, or does not have this child
-		// any more, has nothing to free.
+		// A parent that is gone, or has ended, or no longer lists this child has nothing
+		// to free.
 		if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, dormouse.ErrTerminated) {
 			err = nil
 		}
-		// One that is damaged reads the rows of its children when it can be read again. A child that
-		// is deleted does not wait for that.
+		// A damaged parent reads the rows of its children once it can be read again. The
+		// deletion of a child does not wait for that.
 		if deleted && errors.Is(err, dormouse.ErrDamaged) {
 			err = nil
 		}

@@ -72,7 +72,7 @@ func (a *Actor) do(ctx context.Context, v law.Verb) error {
 	return a.doAs(ctx, dormouse.ActorServer, v)
 }
 
-// doAs commits one verb of somebody's.
+// doAs commits one verb on behalf of an actor.
 func (a *Actor) doAs(ctx context.Context, by dormouse.Actor, v law.Verb) error {
 	m := message{by: by, verb: v, reply: make(chan error, 1)}
 	if err := a.commit(ctx, m); err != nil {
@@ -219,7 +219,7 @@ func (a *Actor) openUsage() map[dormouse.OpID]dormouse.ModelUsage {
 // cacheEvery is how many events may follow the cached fold.
 const cacheEvery = 256
 
-// write makes events durable and believes them. A refusal that surely changed
+// write makes events durable, and then applies them. A refusal that certainly changed
 // nothing leaves the state as it was.
 func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.State, rows dormouse.Rows, under *dormouse.Fence) error {
 	crashBefore(events)
@@ -269,8 +269,8 @@ func (a *Actor) appendBatch(b store.Batch) error {
 	case cause != nil && errors.Is(err, cause):
 		return fmt.Errorf("%w: %w", dormouse.ErrLeaseLost, err)
 	case errors.Is(err, dormouse.ErrConflict):
-		// The log is not where it was left, as when a database was put back. It is
-		// what we believe that is old, and not what was asked that is wrong.
+		// The log does not end where we left it, as when a database was put back. Our
+		// state is wrong, not the request.
 		return fmt.Errorf("%w: the log goes on from elsewhere: %s", dormouse.ErrLeaseLost, err.Error())
 	}
 	return err

@@ -32,9 +32,9 @@ type Config struct {
 	// IdleTimeout is how long a sandbox may be idle, whatever its session says; 0 is as
 	// long as that says.
 	IdleTimeout time.Duration
-	// Snapshots keeps what workspaces were like; nil if nobody does. SnapshotPolicy is
-	// when they are taken where an environment does not say, and Retention how long
-	// they are kept.
+	// Snapshots stores the snapshots of workspaces; nil if none are taken. SnapshotPolicy
+	// says when they are taken if an environment does not, and Retention how long they
+	// are kept.
 	Snapshots      *snapshot.Store
 	SnapshotPolicy dormouse.SnapshotPolicy
 	Retention      dormouse.Retention
@@ -89,7 +89,7 @@ type Sessions interface {
 type Workspaces interface {
 	Snapshot(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, ask dormouse.SnapshotAsk) (dormouse.Snapshot, error)
 	ReadManifest(ctx context.Context, id dormouse.SessionID, p law.Snapshot) (dormouse.Snapshot, error)
-	// KeepReplaced sees to it that a snapshot has the present files of a session.
+	// KeepReplaced makes sure that the present files of a session are in a snapshot.
 	KeepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error)
 	// PrepareSwap fetches the files of a snapshot for the next workspace of a session, and
 	// ReleaseSwap gives them back if the session did not go on with them.

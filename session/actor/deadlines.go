@@ -70,9 +70,8 @@ func (a *Actor) parentCreates(ctx context.Context) (bool, error) {
 // ErrRemoved ends an actor whose session no longer exists.
 var ErrRemoved = errors.New("session was deleted")
 
-// remove takes everything the session owned away, its log last: as long as there
-// is a log, there is somebody to finish the work. Blobs may have other owners
-// and are collected.
+// remove deletes everything that the session owned, its log last: as long as the log is
+// there, a server will finish the work. Blobs may have other owners and are collected.
 func (a *Actor) remove(ctx context.Context) error {
 	if making, err := a.parentCreates(ctx); err != nil || making {
 		a.logger.DebugContext(ctx, "session not deleted yet", "parent", a.state.Parent, "error", err)

@@ -77,7 +77,7 @@ func (a *Actor) runExec(x law.Exec) {
 			case errors.Is(err, runner.ErrStale):
 				a.broken = err
 			case errors.Is(err, runner.ErrUnreachable):
-				a.sandbox.letGo(err) // attaching anew finds out whether it still lives
+				a.sandbox.release(err) // attaching anew finds out whether it still lives
 			}
 			a.later(ctx, func(context.Context) error { // what failed at once must not spin
 				delete(a.execs, x.ID)

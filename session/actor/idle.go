@@ -20,7 +20,7 @@ const (
 )
 
 // hibernateIdle hibernates a sandbox that nobody has used for long enough, unless
-// something runs in it all the same.
+// processes in it are busy.
 func (a *Actor) hibernateIdle(ctx context.Context) error {
 	if a.visits.Load() > 0 {
 		return a.commitOwn(ctx, law.Tick{Busy: "somebody is in it"})
@@ -53,7 +53,7 @@ func (a *Actor) hibernateIdle(ctx context.Context) error {
 	return nil
 }
 
-// probe finds out whether a sandbox is busy. One that does not answer counts as idle.
+// probe reports whether a sandbox is busy. One that does not answer counts as idle.
 func probe(ctx context.Context, m sandbox.Machine, since time.Time) law.Tick {
 	before, err := m.Usage(ctx)
 	if err != nil {

@@ -21,9 +21,8 @@ type journal struct {
 
 var _ agent.Journal = (*journal)(nil)
 
-// send puts a step of the attempt to the actor. The step after an answer is to
-// act on it, so the lease is checked here: a server that was paused meanwhile sends
-// nothing more.
+// send sends a step of the attempt to the actor. The caller acts on the answer, so the
+// lease is checked here: a server that was paused in between sends nothing more.
 func (j *journal) send(ctx context.Context, m message) error {
 	if err := j.a.send(ctx, m); err != nil {
 		return err
@@ -41,8 +40,8 @@ func (j *journal) ask(ctx context.Context, f func(ctx context.Context, t *law.Tu
 	}})
 }
 
-// record commits a verb. A full disk, and blobs that cannot be reached, are waited
-// out: nothing is lost and no attempt is burned, the turn only stands still.
+// record commits a verb. It waits while the disk is full or blobs cannot be reached:
+// nothing is lost and no attempt is used up, the turn only stands still.
 func (j *journal) record(ctx context.Context, v law.Verb) error {
 	return retryWrite(ctx, func() error { return j.send(ctx, message{by: dormouse.ActorAgent, verb: v}) })
 }

@@ -92,8 +92,8 @@ func (a *Actor) reconcileTurns(ctx context.Context, w law.Wanted) error {
 	return nil
 }
 
-// commitOwn commits a verb that Want asked for. That it is refused or the disk is full
-// only means that it is not done yet.
+// commitOwn commits a verb that Want asked for. If it is refused or the disk is full, it
+// is tried again later.
 func (a *Actor) commitOwn(ctx context.Context, v law.Verb) error {
 	return a.commitOwnAs(ctx, dormouse.ActorServer, v)
 }
@@ -110,8 +110,9 @@ func (a *Actor) commitOwnAs(ctx context.Context, by dormouse.Actor, v law.Verb) 
 	return nil
 }
 
-// transient reports whether a write that failed surely changed nothing and may be
-// tried again when there is room, when blobs can be reached, or by who has the right to.
+// transient reports whether a write that failed has certainly changed nothing and may be
+// tried again: when there is room, when blobs can be reached, or by the server that has
+// the right to.
 func transient(err error) bool {
 	return errors.Is(err, dormouse.ErrFull) || errors.Is(err, history.ErrNotSpilled) || errors.Is(err, store.ErrStaleSender)
 }
@@ -222,10 +223,10 @@ func (a *Actor) attemptOver(ctx context.Context, w law.Work, err error) error {
 	case a.checkDamage(ctx, err): // the attempt is not counted: it begins anew if the log can be read again
 		return err
 	case errors.Is(err, runner.ErrStale) || errors.Is(err, dormouse.ErrLeaseLost):
-		a.broken = err // somebody newer has spoken, or may have: what we believe is old
+		a.broken = err // a newer epoch has been seen, or may have been: our state is old
 		return err
 	case errors.Is(err, runner.ErrUnreachable):
-		a.sandbox.letGo(err) // attaching anew finds out whether it still lives
+		a.sandbox.release(err) // attaching anew finds out whether it still lives
 	}
 	f, ok := errors.AsType[*agent.Failure](err)
 	if !ok {

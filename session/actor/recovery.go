@@ -57,8 +57,8 @@ func (a *Actor) readableBelow(ctx context.Context, w law.Workspace) ([]string, f
 	return nil, func() {}, nil
 }
 
-// recordRecovery records what became of files that were lost, before anything else is done
-// with them. What is recorded is not reported again.
+// recordRecovery records which files were lost, before anything else is done with the
+// workspace. What is recorded is not reported again.
 func (a *Actor) recordRecovery(ctx context.Context, r *sandbox.Recovered) error {
 	driver, ok := a.deps.Driver.(sandbox.Recoverer)
 	if r == nil || !ok {

@@ -39,8 +39,8 @@ type sandboxReply struct {
 
 func (b *heldSandbox) idle() bool { return !b.busy && b.live == nil }
 
-// letGo lets go of the sandbox, which lives on, and tells visitors why.
-func (b *heldSandbox) letGo(cause error) {
+// release closes the sandbox, which lives on, and tells visitors why.
+func (b *heldSandbox) release(cause error) {
 	if b.cancel != nil {
 		b.cancel(cause)
 	}
@@ -78,7 +78,7 @@ func createWithin(s law.State) time.Duration {
 func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 	a.waiters = slices.DeleteFunc(a.waiters, func(w waiter) bool { return !a.isCurrent(w.Work) }) // their context has ended
 	if a.sandbox.live != nil && (w.Sandbox.Phase != law.SandboxActive || w.Sandbox.Generation != a.sandbox.generation) {
-		a.sandbox.letGo(a.sandboxGone())
+		a.sandbox.release(a.sandboxGone())
 	}
 	a.refuseVisitors()
 	demand := len(a.waiters)+len(a.visitors) > 0
@@ -86,7 +86,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 		a.stopWaiting()
 	}
 	if a.sandbox.busy {
-		// A runner that does not answer keeps nobody from ending its session.
+		// A runner that does not answer must not prevent the end of its session.
 		if a.sandbox.abandon != nil && (a.state.Terminated != nil || w.Sandbox.Phase == law.SandboxStopping && !a.sandbox.freezing) {
 			a.sandbox.abandon(errAbandoned)
 		}
@@ -148,7 +148,7 @@ func (a *Actor) reconcileSandbox(ctx context.Context, w law.Wanted) error {
 		})
 	case law.SandboxStopping:
 		do := a.work
-		if w.Sandbox.Keep { // nobody keeps what runs for a session that ends meanwhile
+		if w.Sandbox.Keep { // processes are not kept for a session that ends meanwhile
 			do, a.sandbox.freezing = a.workUntilAbandoned, true
 		}
 		do(ctx, stopTimeout, func(ctx context.Context) func(context.Context) error {
@@ -172,7 +172,7 @@ func (a *Actor) sandboxFence(generation uint64) runner.Fence {
 // errAbandoned is why a sandbox is neither started, reached nor frozen any more.
 var errAbandoned = errors.New("it is to be stopped")
 
-// workUntilAbandoned is work that is given up once nobody wants what comes of it.
+// workUntilAbandoned does work whose result may become unwanted, and abandons it then.
 func (a *Actor) workUntilAbandoned(ctx context.Context, limit time.Duration, f func(context.Context) func(context.Context) error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	a.sandbox.abandon = giveUp
@@ -311,7 +311,7 @@ func (a *Actor) outranked(ctx context.Context, err error) error {
 	}
 	newest, lookErr := a.deps.Store.Epoch(ctx, a.id)
 	if lookErr != nil || newest != a.epoch || a.lease.Holds() != nil {
-		return errors.Join(err, lookErr) // somebody newer has the session
+		return errors.Join(err, lookErr) // a server with a newer epoch has the session
 	}
 	a.logger.WarnContext(ctx, "the sandbox knows a newer epoch than the database", "epoch", a.epoch, "sandbox", stale.Known.Epoch)
 	_, claimErr := a.deps.Store.Claim(ctx, a.id, stale.Known.Epoch)
@@ -414,7 +414,7 @@ func (a *Actor) sandboxFailed(ctx context.Context, generation uint64, cause erro
 		return nil
 	}
 	if a.sandbox.generation == generation {
-		a.sandbox.letGo(fmt.Errorf("%w: %w", cause, dormouse.ErrConflict))
+		a.sandbox.release(fmt.Errorf("%w: %w", cause, dormouse.ErrConflict))
 	}
 	a.serveWaiters(sandboxReply{err: cause})
 	if a.state.Sandbox.Phase == law.SandboxWarming {

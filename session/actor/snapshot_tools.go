@@ -126,7 +126,7 @@ func (j *journal) resolve(ctx context.Context, raw json.RawMessage, cross bool, 
 	}
 	missing := fmt.Errorf("snapshot %s: %w", ref.Snapshot, dormouse.ErrNotFound)
 	if ref.Check(j.a.deps.Refs) != nil {
-		return law.State{}, ref, missing // whether a ref is good is nobody's business who may not use it
+		return law.State{}, ref, missing // a session that may not use a ref must not learn whether it is good
 	}
 	if ref.Session != j.a.id && (!cross || !j.a.deps.CrossSession) {
 		return law.State{}, ref, missing

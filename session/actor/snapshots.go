@@ -144,7 +144,7 @@ var (
 	errTooLarge = errors.New("the layers would be more than the session may have")
 )
 
-// takeSnapshot captures what changed in the workspace and stores it. It returns nil if
+// takeSnapshot copies what changed in the workspace and stores it. It returns nil if
 // nothing did and nobody has asked for a snapshot.
 func (a *Actor) takeSnapshot(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedSnapshot) (taken *dormouse.Snapshot, lost *sandbox.Recovered, err error) {
 	ws, err := a.workspaceOf(ctx, s)
@@ -170,7 +170,7 @@ func (a *Actor) stopFailed(ctx context.Context, s law.State, why error) error {
 	return why
 }
 
-// capture captures the workspace into a stage and stores that as a layer.
+// capture copies what changed in the workspace to a stage, and stores that as a layer.
 func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedSnapshot, ws sandbox.Workspace) (*dormouse.Snapshot, error) {
 	stage, err := a.deps.Snapshots.Stage(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// maxTranscript bounds the conversation an actor keeps at hand; a longer one is read
+// maxTranscript bounds the transcript that an actor holds in memory; a longer one is read
 // from the log whenever it is needed.
 const maxTranscript = 16 << 20
 
@@ -42,7 +42,7 @@ func (c *transcript) add(thread dormouse.ThreadID, events []dormouse.Event) {
 		}
 		if (e.Thread == thread || e.Thread == "") && inTranscript(e.Type) {
 			c.events = append(c.events, agent.Read(e))
-			c.size += 2 * len(e.Payload) // as it came, and as it was read
+			c.size += 2 * len(e.Payload) // as it was received, and as it was decoded
 		}
 	}
 }
@@ -50,7 +50,8 @@ func (c *transcript) add(thread dormouse.ThreadID, events []dormouse.Event) {
 // after returns the conversation beyond a seq.
 func (c *transcript) after(seq uint64) []agent.Entry { return slices.Clip(c.events[c.find(seq+1):]) }
 
-// truncate forgets what was said after a seq. What others were given stays theirs.
+// truncate removes what was said after a seq. Slices that were handed out before stay as
+// they are.
 func (c *transcript) truncate(to uint64) { c.events = slices.Clip(c.events[:c.find(to+1)]) }
 
 // find is the place of the first event that has this seq or a later one.
@@ -64,7 +65,7 @@ func (c *transcript) find(seq uint64) int {
 	return i
 }
 
-// extendTranscripts adds what was just committed to the conversations at hand.
+// extendTranscripts adds what was just committed to the transcripts in memory.
 func (a *Actor) extendTranscripts(events []dormouse.Event) {
 	for thread, c := range a.transcripts {
 		c.add(thread, events)

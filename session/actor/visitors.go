@@ -124,7 +124,7 @@ func (a *Actor) serveVisitors() {
 	a.visitors = nil
 }
 
-// touch has it recorded that files may change. It is called by the visitor.
+// touch records that files may change. The visitor's goroutine calls it.
 func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func(), err error) {
 	a.streamsEver.Add(1) // first, so that a snapshot that is taken meanwhile knows of it
 	a.streams.Add(1)

@@ -11,8 +11,8 @@ import (
 // page is how many items a follower is given at once.
 const page = 1000
 
-// Follower reads one session by cursor: history first, then live, without a gap
-// between. It holds nothing but its place.
+// Follower reads one session by cursor: history first, then live, without a gap between.
+// Its cursor is its only state.
 type Follower struct {
 	feeds  *Feeds
 	ring   *ring
@@ -40,9 +40,9 @@ func (f *Follower) Close() {
 	})
 }
 
-// Next returns what comes next, waiting for it if need be. A follower that was
-// live and fell out of what is kept is cut off with dormouse.ErrBehind; it
-// comes back with its cursor.
+// Next returns the next item, and waits for it if necessary. A live follower that falls
+// out of the ring buffer is cut off with dormouse.ErrBehind; it comes back with its
+// cursor.
 func (f *Follower) Next(ctx context.Context) ([]*Item, error) {
 	for {
 		items, changed, err := f.take()
@@ -101,7 +101,7 @@ func (f *Follower) take() ([]*Item, <-chan struct{}, error) {
 	items := make([]*Item, 0, len(rest))
 	for _, i := range rest {
 		if i.Delta == nil && i.Event.Seq > f.cursor+1 {
-			f.live = false // something was committed and nobody here was told: the log has it
+			f.live = false // an event was committed and no notification came: the log has it
 			break
 		}
 		f.at++

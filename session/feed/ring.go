@@ -8,7 +8,7 @@ const (
 	ringBytes = 1 << 20
 )
 
-// ring is a ring buffer of what the live followers of a session have not all read.
+// ring is a ring buffer of the newest items of a session, for its live followers.
 type ring struct {
 	followers int // guarded by Feeds.mu
 

@@ -32,8 +32,8 @@ func (f *Fleet) Take(ctx context.Context, now time.Time, limit int, except ...do
 // goroutine that calls Take.
 func (f *Fleet) InDoubt() bool { return f.inDoubt }
 
-// AddStrays makes pending claims of those of the sessions that are ours, by the database: a
-// Take whose answer was lost took them.
+// AddStrays makes a pending claim of each of the sessions that is ours according to the
+// database: a Take whose answer was lost has taken it.
 func (f *Fleet) AddStrays(ctx context.Context, ids []dormouse.SessionID) error {
 	me, ok := f.Self()
 	if !ok {
@@ -52,9 +52,9 @@ func (f *Fleet) AddStrays(ctx context.Context, ids []dormouse.SessionID) error {
 	return nil
 }
 
-// Release gives up a session whose actor has left, for the cause that it had. If that
-// cannot be known to have worked, the claim is pending: the session is loaded again, so that
-// it does not stay with a server that does nothing for it.
+// Release gives up a session whose actor has ended, for the reason that it had. If it is
+// not certain that this worked, the claim is pending: the session is loaded again, so
+// that it does not stay with a server that does nothing for it.
 func (f *Fleet) Release(l *Lease, id dormouse.SessionID, epoch store.Epoch, cause error) {
 	if epoch == 0 {
 		if !errors.Is(cause, dormouse.ErrNotFound) {
@@ -71,7 +71,7 @@ func (f *Fleet) Release(l *Lease, id dormouse.SessionID, epoch store.Epoch, caus
 	}
 }
 
-// AddPending notes a session that may be ours without anybody here knowing.
+// AddPending records a session that this server may own without having loaded it.
 func (f *Fleet) AddPending(id dormouse.SessionID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

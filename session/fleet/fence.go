@@ -11,11 +11,11 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// releaseWithin is how long a server may take to let go of what it had when its lease has
-// run out. One that stands still is not waited for.
+// releaseWithin is how long a server may take to release what it had when its lease has
+// run out. One that is stopped by a signal is not waited for.
 const releaseWithin = 3 * time.Second
 
-// checkEvery is the longest time between two looks at servers that hold on.
+// checkEvery is the longest interval between two checks for servers that hold on.
 const checkEvery = 2 * time.Second
 
 // fences is what a server knows of others that hold on after their lease.
@@ -68,8 +68,8 @@ func (f *Fleet) Fence(ctx context.Context) error {
 	}
 }
 
-// holders lists the servers that have no lease any more and have not let go, but for those
-// that cannot be ended.
+// holders lists the servers that have no lease any more and have not released what they
+// had, except those that cannot be ended.
 func (f *Fleet) holders(ctx context.Context) ([]fencing.Holder, error) {
 	held, err := f.config.Fencing.Others()
 	if err != nil {
@@ -90,7 +90,7 @@ func (f *Fleet) holders(ctx context.Context) ([]fencing.Holder, error) {
 	return f.fences.update(held), nil
 }
 
-// update forgets all but these, and returns those of them that may be ended.
+// update keeps only these, and returns those of them that may be ended.
 func (f *fences) update(held []fencing.Holder) (open []fencing.Holder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +137,7 @@ func (f *Fleet) evict(ctx context.Context, h fencing.Holder) error {
 		f.fences.mu.Unlock()
 		return nil
 	case !ended:
-		return nil // it let go, or has a lease
+		return nil // it has released everything, or has a lease
 	}
 	f.counts.ended.Add(1)
 	f.config.Logger.ErrorContext(ctx, "a server held on after its lease and was ended", "incarnation", h.Incarnation, "pid", h.PID)
@@ -147,8 +147,8 @@ func (f *Fleet) evict(ctx context.Context, h fencing.Holder) error {
 	return nil
 }
 
-// fenceAlways fences servers that hold on, whether or not anybody wants what they have:
-// locks that no session has are freed too.
+// fenceAlways ends servers that hold on after their lease, even if no session waits for
+// what they hold: some locks belong to no session.
 func (f *Fleet) fenceAlways() {
 	for {
 		if sleep.For(f.life, min(f.config.TTL/6, checkEvery)) != nil {

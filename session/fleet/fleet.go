@@ -160,9 +160,9 @@ func (f *Fleet) Enter() (l *Lease, leave func(), err error) {
 	return f.lease, f.lease.Enter(), nil
 }
 
-// Under does something under the present lease that no actor does: to what all servers
-// share, or for a request. It is told to end with the lease, which is not given up
-// before it has ended.
+// Under runs work that belongs to no actor under the present lease: on what all servers
+// share, or for a request. It is cancelled when the lease ends, which is not given up
+// before the work has ended.
 func (f *Fleet) Under(ctx context.Context, do func(context.Context) error) error {
 	if err := f.AwaitLease(ctx); err != nil {
 		return err
@@ -215,8 +215,8 @@ func (f *Fleet) Drain() {
 	f.draining = true
 }
 
-// Wait returns when what watches the other servers has ended, which it does with the life
-// of the fleet, or when ctx ends.
+// Wait returns when the goroutines that watch the other servers have ended, as they do
+// with the fleet, or when ctx ends.
 func (f *Fleet) Wait(ctx context.Context) error { return wait(ctx, &f.running) }
 
 // StopRenewing lets the lease run out from now on.

@@ -81,8 +81,7 @@ func (l *Lease) extend(sent time.Time) {
 	l.alarm.Reset(l.good - time.Since(sent))
 }
 
-// lose ends the lease for good: first what is going on under it, then what is
-// being written.
+// lose ends the lease for good: first the work under it, then the writes.
 func (l *Lease) lose() {
 	crash.At(crash.LeaseLost)
 	l.stop(dormouse.ErrLeaseLost)

@@ -58,7 +58,7 @@ func (m *members) set(servers []Server, at time.Time) {
 // Counts is what happened among the servers of a shared store, as this one saw
 // it.
 type Counts struct {
-	// Stale appends were refused: somebody newer wrote the session.
+	// Stale appends were refused: a server with a newer epoch wrote the session.
 	Stale uint64
 	// Taken sessions were due and had no live owner.
 	Taken uint64

@@ -78,7 +78,7 @@ func (f *Fleet) whileOwned(ctx context.Context, cancel context.CancelFunc, owner
 		}
 		places, err := f.config.Shared.Where(ctx, id)
 		if err != nil {
-			continue // nobody else can have it either
+			continue // no other server can have it either
 		}
 		if len(places) == 0 || places[0].Owner == nil || places[0].Owner.Incarnation != owner.Incarnation {
 			cancel()
@@ -90,8 +90,8 @@ func (f *Fleet) whileOwned(ctx context.Context, cancel context.CancelFunc, owner
 // maxOwners bounds how many sessions are remembered to be elsewhere.
 const maxOwners = 10_000
 
-// setOwner remembers who owned a session when it was asked, or that it does no more. The
-// session may have moved by the time that is used: whoever is asked knows better.
+// setOwner caches which server owned a session when that was asked, or that it owns it no
+// longer. The cache may be stale: the server that is asked knows better.
 func (f *Fleet) setOwner(id dormouse.SessionID, owner *Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// lookEvery is how often a server looks for what it was not told about the
-	// sessions that are followed here and loaded elsewhere.
+	// lookEvery is how often a server looks up the sessions that are followed here and
+	// loaded elsewhere, in case it missed a notification.
 	lookEvery = time.Second
 	// lookSoon is how long requests to look are gathered.
 	lookSoon = 20 * time.Millisecond
-	// relayAgain is how long a relay that ended waits for the session to be
-	// somewhere; one that was hardly there is left to the next round.
+	// relayAgain is how long a relay that has ended waits for the session to be loaded
+	// somewhere. One that ended almost at once waits for the next round.
 	relayAgain = 100 * time.Millisecond
 )
 
@@ -67,7 +67,7 @@ func (f *Fleet) LookUp(ids ...dormouse.SessionID) {
 	}
 }
 
-// listen has sessions looked for as soon as another server has written them.
+// listen looks sessions up as soon as another server has written them.
 func (f *Fleet) listen() {
 	for {
 		err := f.config.Shared.Listen(f.life, func(ids []dormouse.SessionID) {
@@ -99,8 +99,8 @@ func (r *relay) over() bool {
 	}
 }
 
-// watch brings what other servers write to those who follow here. A relay is
-// quick and carries deltas; looking at the log is the net under it.
+// watch gets what other servers write to followers here. A relay is quick and carries
+// deltas; reading the log makes up for whatever a relay loses.
 func (f *Fleet) watch() {
 	relays := make(map[dormouse.SessionID]*relay)
 	defer func() {

@@ -82,13 +82,13 @@ func (f *Fleet) renew(l *Lease) {
 	}
 }
 
-// dropLease waits until nothing goes on under a lost lease, and then says so to the other
-// servers. What cannot be stopped is waited for only so long: nobody else was there to
-// end this server for it, and its epoch is an old one soon.
+// dropLease waits until all work under a lost lease has ended, and then tells the other
+// servers. It waits for a bounded time: if no other server is there to end this one, the
+// work cannot do harm, because its epoch will be an old one.
 func (f *Fleet) dropLease(l *Lease) {
 	f.mu.Lock()
 	f.lease = nil
-	clear(f.pending) // whoever owns what we owned, we do not
+	clear(f.pending) // claims go with the lease
 	f.mu.Unlock()
 	l.lose()
 	ctx, cancel := context.WithTimeout(f.kept, f.dropWithin())
@@ -110,8 +110,8 @@ func (f *Fleet) dropWithin() time.Duration {
 	return f.config.TTL + 2*releaseWithin
 }
 
-// rejoin takes the next lease as soon as there is one to be had. It returns nil
-// if the server stops first, or gets none any more.
+// rejoin takes the next lease as soon as it can have one. It returns nil if the server
+// stops first, or can get none any more.
 func (f *Fleet) rejoin(before Server) *Lease {
 	for {
 		ctx, cancel := context.WithTimeout(f.kept, f.config.TTL/2) // one that came later would be as good as over
@@ -136,8 +136,8 @@ func (f *Fleet) rejoin(before Server) *Lease {
 	}
 }
 
-// evicted has this server end, which another one evicted while it was paused. It will not
-// join any more, so that the record of the eviction can go.
+// evicted ends this server, which another one banned while it was paused. It will not
+// join any more, so that the record of the ban can be removed.
 func (f *Fleet) evicted(before Server, err error) {
 	f.failed <- err
 	ctx, cancel := context.WithTimeout(f.kept, f.config.TTL)

@@ -21,7 +21,7 @@ func damaged(id dormouse.SessionID, seq uint64, err error) error {
 	return &store.DamageError{Session: id, Seq: seq, Err: err}
 }
 
-// Damage is what is said of a damaged log, without who came upon it.
+// Damage is the text about a damaged log, without which call found it.
 func Damage(err error) string {
 	if d, ok := errors.AsType[*store.DamageError](err); ok {
 		return d.Error()
@@ -99,8 +99,8 @@ func (r Reader) salvageEvent(ctx context.Context, row dormouse.SessionRow, s law
 	return law.Apply(s, e), nil
 }
 
-// skip goes past an event that cannot be read. If that is the first, the row says what
-// the session is.
+// skip goes past an event that cannot be read. If that is the first, the session's row
+// has to serve instead.
 func skip(s law.State, row dormouse.SessionRow, seq uint64) law.State {
 	s = s.Clone()
 	s.Seq, s.Updated = seq, row.Updated

@@ -69,8 +69,8 @@ func (r Reader) ReadPage(ctx context.Context, id dormouse.SessionID, after uint6
 	return events, nil
 }
 
-// ErrNoBody means that the blob of an event is lost and its row is not: the log can be
-// folded without what a person or a program wrote.
+// ErrNoBody means that the blob of an event is lost but its row is not: the log can be
+// folded without the text that a person or a program wrote.
 var ErrNoBody = errors.New("its stored body cannot be read")
 
 // Event reads one event with its payload. With ErrNoBody it returns the event without it.

@@ -52,8 +52,8 @@ func (r Reader) Inflate(ctx context.Context, e dormouse.Event) (dormouse.Event, 
 	return e, nil
 }
 
-// InflateOrMark is Inflate for those to whom one lost payload must not hide all the
-// others: the payload of such an event is dormouse.Lost.
+// InflateOrMark is Inflate for callers that must not fail because of one lost payload:
+// the payload of such an event is dormouse.Lost.
 func (r Reader) InflateOrMark(ctx context.Context, id dormouse.SessionID, e dormouse.Event) (dormouse.Event, error) {
 	whole, err := r.Inflate(ctx, e)
 	if IsLost(err) {

@@ -156,9 +156,9 @@ func apply(s *State, e dormouse.Event) {
 	}
 }
 
-// clock counts the time in which at least one turn was at work. What a server
-// lost it was not working on: the time from the last event to the recovery does
-// not count.
+// clock counts the time in which at least one turn was active. The time from the last
+// event before a crash until the recovery does not count: nothing worked on the turn
+// then.
 func clock(s *State, e dormouse.Event, worked bool, last time.Time) {
 	lost := e.Type == dormouse.AttemptEnded && Payload[dormouse.Attempt](e).Reason == dormouse.AttemptLost
 	works := s.Works()
@@ -286,7 +286,7 @@ func applyAttention(s *State, p dormouse.Attention) {
 			}
 		}
 	}
-	if p.Thread == "" { // what is nobody's in particular
+	if p.Thread == "" { // an error of no particular thread
 		p.Thread = dormouse.PrimaryThread(s.Session)
 	}
 	if t := s.Thread(p.Thread); t != nil {

@@ -55,7 +55,7 @@ func (w WantedSnapshot) Redundant(s State, since dormouse.SnapshotID) bool {
 	case dormouse.SnapshotSealing:
 		return s.Workspace.Newest == s.Workspace.Base
 	}
-	return since == s.Workspace.Newest && !s.unheld()
+	return since == s.Workspace.Newest && !s.newestDeleted()
 }
 
 // TooLarge reports whether a chain of layers is more than the workspace may be sealed as:

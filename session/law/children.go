@@ -6,8 +6,9 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// spawn records a child that is to be made: everything it is made of. The actor
-// makes it, under an id that makes it once. Asked twice it is one child.
+// spawn records that a child is to be created, with everything that the actor needs to
+// create it. The child's id is derived from the request, so that asking twice makes one
+// child.
 func (d *draft) spawn(v Spawn) error {
 	c := &v.Child
 	c.Parent, c.Depth, c.Tenant, c.Owner = d.Session, d.Depth+1, d.Tenant, d.Owner

@@ -58,8 +58,8 @@ func (d *draft) given(id string) (dormouse.Event, bool) {
 	return dormouse.Event{}, false
 }
 
-// again reports whether an id was given before. If that was to something else, it
-// says so.
+// again reports whether an id was given before. If it was given to another request, that
+// is an error.
 func (d *draft) again(id string, same func(dormouse.Event) bool) (bool, error) {
 	e, ok := d.given(id)
 	if ok && !same(e) {

@@ -49,8 +49,8 @@ type (
 		Prompts []Prompt `json:"-"`
 	}
 
-	// Send is several things that a client asks for at once: all of them are taken,
-	// in this order, or none is.
+	// Send is several steps of one request of a client: all of them are recorded, in this
+	// order, or none is.
 	Send struct {
 		Steps []Step
 		// Request is the name of the request if its client gave it one, and Body what
@@ -101,14 +101,14 @@ type (
 		IsError bool
 	}
 
-	// OpenThread adds a line of its own to the session: a queue and a turn.
+	// OpenThread adds a thread to the session: a queue and a turn of its own.
 	OpenThread struct{ Thread dormouse.ThreadID }
 
 	// ArchiveThread ends a thread that is not running, for good. The first one ends
 	// with its session.
 	ArchiveThread struct{ Thread dormouse.ThreadID }
 
-	// Schedule has the session prompt itself later: at a time, or by a cron line.
+	// Schedule has the session prompt itself later: at a time, or by a cron expression.
 	Schedule struct {
 		Thread dormouse.ThreadID
 		ID     dormouse.WakeupID
@@ -138,8 +138,9 @@ type (
 		Reason string
 	}
 
-	// Describe changes what people say about the session. A metadata value that is
-	// nil takes its key away. Agent is what it runs with from the next turn on.
+	// Describe changes the title, the tags, the metadata or the agent of the session. A
+	// metadata value that is nil removes its key. Agent is the configuration from the
+	// next turn on.
 	Describe struct {
 		Title    *string
 		Tags     *[]string
@@ -190,11 +191,10 @@ type (
 		Keep   dormouse.Retention
 	}
 
-	// ForgetSnapshots removes snapshots. What is not there is forgotten
-	// already.
+	// ForgetSnapshots deletes snapshots. It is idempotent.
 	ForgetSnapshots struct{ IDs []dormouse.SnapshotID }
 
-	// Swap goes on with the files of a snapshot, in the workspace Number.
+	// Swap replaces the files by those of a snapshot, in the workspace Number.
 	Swap struct {
 		dormouse.WorkspaceSwap
 		// To is the seq of the log to go back to with the conversation; 0 leaves that
@@ -279,12 +279,12 @@ type (
 	ApplyAction struct {
 		Work
 		Use dormouse.EventID
-		// Do is the change; nil if there is none to make. If it is refused, the
+		// Do is the change; nil if there is nothing to change. If it is refused, the
 		// agent is told why.
 		Do Verb
 		// Text is what the agent is told otherwise.
 		Text string
-		// Failed says that nothing is to be changed, since what was asked for cannot be.
+		// Failed says why the action cannot be carried out; nothing is changed then.
 		Failed error
 	}
 
@@ -327,7 +327,7 @@ type (
 		// and Seals whether that is sealed when it has stopped.
 		Snapshots dormouse.SnapshotPolicy
 		Seals     bool
-		// Watched says that Touch is asked for before anybody is let in.
+		// Watched says that Touch is asked for before a visitor is let in.
 		Watched bool
 	}
 
@@ -394,8 +394,7 @@ type (
 	// ParentTold reports that the parent has recorded the end of this session.
 	ParentTold struct{}
 
-	// Evict stops a sandbox that nobody uses just now, because others wait for
-	// its place.
+	// Evict stops a sandbox that is not in use, because other sessions wait for its slot.
 	Evict struct{}
 
 	// Tick reports that time has passed.

@@ -8,8 +8,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// describe changes what people say about the session. What stays as it was is
-// not recorded.
+// describe changes title, tags, metadata and agent. A value that stays the same is not
+// recorded.
 func (d *draft) describe(v Describe) error {
 	metadata := maps.Clone(d.Metadata)
 	if metadata == nil {
@@ -73,8 +73,8 @@ func (d *draft) archive() error {
 	return nil
 }
 
-// deleteSession ends a session for good: once its sandbox and its children are gone,
-// so is its log. Twice is once.
+// deleteSession ends a session for good. Its log is removed once its sandbox and its
+// children are gone. It is idempotent.
 func (d *draft) deleteSession(v Delete) error {
 	if d.Deleted {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// draft is a decision in the making: every event it adds is folded in at once,
-// so that what follows is decided in the state it will meet.
+// draft is a decision that is being made. Each event that it adds is applied at once, so
+// that what follows is decided in the state that it will meet.
 type draft struct {
 	State
 	c      Command

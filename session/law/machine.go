@@ -80,8 +80,8 @@ type Wanted struct {
 	Fire []Wakeup
 	// Children lists the children that should be made, or ended.
 	Children []WantedChild
-	// TellParent says that the parent is to be told of the end until it has recorded it:
-	// as long as it has not, the child keeps a place among its children.
+	// TellParent says that the parent must be told that this session has ended, until the
+	// parent has recorded it. Until then it counts as one of the parent's children.
 	TellParent bool
 	// Delete says that nothing is left to end, and the session can be removed.
 	Delete bool
@@ -180,8 +180,8 @@ func (w Wanted) Attach(demand bool) bool {
 	return w.Sandbox.Phase == SandboxActive && (demand || len(w.Kill) > 0 || len(w.Execs) > 0)
 }
 
-// Due reports whether the attempt may start. One that ended in the future ended
-// before the clock was set back, and has waited long enough.
+// Due reports whether the attempt may start. If the attempt before it ended in the
+// future, the clock was set back since, and it has waited long enough.
 func (w WantedStart) Due(now time.Time) bool { return !now.Before(w.Until) || now.Before(w.Since) }
 
 // Busy reports whether anything is wanted at once, or after a pause that is not

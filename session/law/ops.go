@@ -281,12 +281,11 @@ func (d *draft) hasOpenOp(turn dormouse.TurnID) bool {
 	return slices.ContainsFunc(d.Ops, func(o OpenOp) bool { return o.Origin.Turn == turn })
 }
 
-// closeOps ends the open work of a turn that is over. What a sandbox is still
-// doing stays open: Want has it killed, and its end recorded. A read does
-// nothing, so there is nothing to wait for, and no loss of a sandbox that would
-// ever end it.
+// closeOps ends the open ops of a turn that is over. What still runs in the sandbox stays
+// open: Want has it killed, and its end recorded. A read is closed at once: it has no
+// side effect, so nobody has to learn how it ended.
 func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
-	doubtful := make(map[dormouse.EventID]dormouse.OpID) // cut off on their way to somebody else
+	doubtful := make(map[dormouse.EventID]dormouse.OpID) // cut off on their way to another system
 	for _, op := range d.Ops {
 		if op.Origin.Turn != turn.ID || op.Kind.InSandbox() && op.Kind != dormouse.OpRead {
 			continue

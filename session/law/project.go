@@ -102,7 +102,7 @@ func Index(s State) dormouse.SessionRow {
 	return row
 }
 
-// searchText is what a search looks in: everything people say about a session.
+// searchText is the text that a search goes through: title, tags and the like.
 func searchText(s State) string {
 	words := append([]string{s.Title, s.Agent}, s.Tags...)
 	for _, k := range slices.Sorted(maps.Keys(s.Metadata)) {
@@ -155,8 +155,8 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 // it is the same fold, and of a log with them the older program makes none.
 const stateVersion = 13
 
-// CacheState encodes a fold for the store, with a checksum before it: a byte that is
-// another by then must not be folded upon.
+// CacheState encodes a fold for the store, after a checksum: a fold that was corrupted is
+// not used.
 func CacheState(s State) *dormouse.StateCache {
 	raw := dormouse.Encode(s)
 	data := binary.BigEndian.AppendUint32(make([]byte, 0, sumSize+len(raw)), crc32.Checksum(raw, castagnoli))

@@ -120,8 +120,8 @@ func (d *draft) take(v Take) error {
 	return nil
 }
 
-// startTurn writes a turn and its first attempt. say adds what the turn brings
-// into the conversation.
+// startTurn records a turn and its first attempt. say adds the events with which the turn
+// enters the conversation.
 func (d *draft) startTurn(thread dormouse.ThreadID, prompts []dormouse.EventID, retryOf dormouse.TurnID, say func()) {
 	was := d.Works()
 	turn := dormouse.TurnID(dormouse.DeriveID(dormouse.TurnPrefix, string(eventID(d.Session, d.Seq+1))))

@@ -6,8 +6,8 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Expired returns the snapshots that are not to be kept any longer. What the workspace lies
-// over, and the newest, stay.
+// Expired returns the snapshots whose retention is over. The newest snapshot and the one
+// below the workspace stay.
 func (s State) Expired(keep dormouse.Retention, now time.Time) []dormouse.SnapshotID {
 	pinned := func(id dormouse.SnapshotID) bool { return id == s.Workspace.Base || id == s.Workspace.Newest }
 	return Retain(s.Snapshots, now, keep.MaxAge, keep.MaxCount, pinned)

@@ -75,8 +75,9 @@ func (d *draft) sandboxUp(v SandboxUp) error {
 	return nil
 }
 
-// sandboxGone records a sandbox that died or could not be made. What it was
-// doing can no longer be known; a session that has no turn to say so shows it.
+// sandboxGone records a sandbox that died or could not be created. The outcome of its
+// open ops is unknown from now on; a session without a turn to report that gets
+// attention.
 func (d *draft) sandboxGone(v SandboxGone) error {
 	if d.Sandbox.Phase == SandboxCold || d.Sandbox.Generation != v.Generation {
 		return nil
@@ -93,8 +94,8 @@ func (d *draft) sandboxGone(v SandboxGone) error {
 	return nil
 }
 
-// sandboxDelayed answers the commands that would have to wait for room on the disk.
-// The sandbox stays wanted, with what slept.
+// sandboxDelayed refuses the commands that would have to wait for room on the disk. The
+// sandbox is still wanted, and with it the memory image of the last one.
 func (d *draft) sandboxDelayed(v SandboxDelayed) error {
 	if d.Sandbox.Phase == SandboxWarming && d.Sandbox.Generation == v.Generation {
 		d.refuseExecs(v.Reason)
@@ -102,8 +103,8 @@ func (d *draft) sandboxDelayed(v SandboxDelayed) error {
 	return nil
 }
 
-// sandboxRelieved records that processes were ended. Of a sandbox that is no
-// longer there, or goes, nobody needs to know.
+// sandboxRelieved records that processes were killed. If the sandbox is gone by now, or
+// stopping, that is of no interest.
 func (d *draft) sandboxRelieved(v SandboxRelieved) error {
 	if d.Sandbox.Phase == SandboxActive && d.Sandbox.Generation == v.Generation {
 		d.record(dormouse.SandboxRelieved, "", dormouse.SandboxFact{Generation: v.Generation, Reason: v.Reason})
@@ -129,8 +130,7 @@ func (d *draft) sandboxDown(v SandboxDown) error {
 	return nil
 }
 
-// evict puts a sandbox to sleep before its time. One that somebody uses keeps
-// its place.
+// evict hibernates a sandbox before its idle timeout. One that is in use keeps its slot.
 func (d *draft) evict() error {
 	if IdleSince(d.State).IsZero() {
 		return fmt.Errorf("its sandbox is in use, or is none: %w", dormouse.ErrConflict)
@@ -139,8 +139,8 @@ func (d *draft) evict() error {
 	return nil
 }
 
-// tick does what is due by itself: a question that nobody answered expires, a
-// sandbox in which nothing goes on is put to sleep.
+// tick does what is due by itself: it expires questions that nobody answered, and
+// hibernates an idle sandbox.
 func (d *draft) tick(v Tick) error {
 	d.expire()
 	at := sleepAt(d.State)

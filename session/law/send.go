@@ -10,9 +10,9 @@ import (
 // MaxSteps bounds what one request may ask for.
 const MaxSteps = 1000
 
-// send takes everything of a request or nothing. A request that has a name is
-// taken once, whatever has become of it since. Answers that come together are one:
-// nobody is asked in between for what is answered as well.
+// send records all steps of a request, or none. A request that has an id is recorded
+// once, whatever has become of it since. Answers of one request are recorded together:
+// the turn goes on only when all of them are there.
 func (d *draft) send(v Send) error {
 	if len(v.Steps) == 0 || len(v.Steps) > MaxSteps {
 		return fmt.Errorf("a request has 1 to %d events, this one %d: %w", MaxSteps, len(v.Steps), dormouse.ErrInvalid)
@@ -77,8 +77,8 @@ func (d *draft) step(s Step) (answered dormouse.ThreadID, err error) {
 	return "", fmt.Errorf("it asks for nothing: %w", dormouse.ErrInvalid)
 }
 
-// system says something to the model after the answer to a tool call. The turn
-// goes on with both.
+// system adds a system message after the answer to a tool call. The turn goes on with
+// both.
 func (d *draft) system(b dormouse.SystemBody) error {
 	if err := dormouse.ValidateContent(b.Content); err != nil {
 		return err

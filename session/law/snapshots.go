@@ -16,8 +16,8 @@ type Workspace struct {
 	Number uint64              `json:"number,omitempty"`
 	Base   dormouse.SnapshotID `json:"base,omitempty"`
 	Layers []dormouse.Layer    `json:"layers,omitempty"`
-	// Sealed says that it began with exactly the files of the one before, and Fresh
-	// that nothing that ran over those may run on.
+	// Sealed says that it began with exactly the files of the one before. Fresh says that
+	// no process that ran over those may be restored.
 	Sealed bool `json:"sealed,omitempty"`
 	Fresh  bool `json:"fresh,omitempty"`
 	// Newest is the newest snapshot of the chain, whether or not it can still be restored
@@ -34,19 +34,20 @@ type Workspace struct {
 	// Calls are the tool calls that used the sandbox and have no snapshot yet, if each is
 	// to have one.
 	Calls []Called `json:"calls,omitempty"`
-	// Recovered is the last recovery of its files that was recorded, and Uncompared the
-	// snapshot that was found lost by it: nothing is built upon that any more.
+	// Recovered is the last recovery of its files that was recorded. Uncompared is the
+	// snapshot that this recovery could not read because it is lost: no later snapshot
+	// builds on it.
 	Recovered  string              `json:"recovered,omitempty"`
 	Uncompared dormouse.SnapshotID `json:"uncompared,omitempty"`
 	// Open says that a sandbox has had it, so that it may have changed since its base.
 	Open bool `json:"open,omitempty"`
 	// Touched is the seq of the last event that may have changed files since the newest
-	// snapshot, 0 if none did. Live says that at that snapshot something was there that
-	// changes files without any event.
+	// snapshot, 0 if none did. Live says that when that snapshot was taken a process ran
+	// that can change files without any event.
 	Touched uint64 `json:"touched,omitempty"`
 	Live    bool   `json:"live,omitempty"`
-	// Before is the seq of the newest prompt for whose turn the snapshot before was made,
-	// or will not be. It counts until that turn has begun.
+	// Before is the seq of the newest prompt whose snapshot before the turn was taken, or
+	// given up. It counts until that turn has begun.
 	Before uint64 `json:"before,omitempty"`
 }
 
@@ -102,11 +103,11 @@ func WantSnapshot(s State) *WantedSnapshot {
 	return nil
 }
 
-// beforeTurn is the seq of the newest prompt whose turn could begin if a snapshot were taken
-// first of what people did since the last one, or of files whose own was deleted; 0 if none
-// has to be.
+// beforeTurn is the seq of the newest prompt whose turn could begin now, if a snapshot
+// must be taken before it: because people have changed files, or because the newest
+// snapshot was deleted. It is 0 if none must.
 func beforeTurn(s State) uint64 {
-	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.Works() || !s.changed() && !s.unheld() {
+	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.Works() || !s.changed() && !s.newestDeleted() {
 		return 0
 	}
 	if next := s.nextPrompt(); next > s.Workspace.Before {
@@ -132,14 +133,15 @@ func (s State) nextPrompt() (seq uint64) {
 	return seq
 }
 
-// changed reports whether files may be other than those of the newest snapshot. Where it
-// says no, nothing could have changed them, and no snapshot is needed.
+// changed reports whether files may differ from those of the newest snapshot. If it says
+// no, nothing can have changed them and no snapshot is needed.
 func (s State) changed() bool {
 	return s.Workspace.Touched > 0 || s.Workspace.Live || slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return ChangesFiles(o.Kind) })
 }
 
-// unheld reports whether the newest snapshot cannot be gone back to any more.
-func (s State) unheld() bool {
+// newestDeleted reports whether the newest snapshot was deleted, so that nobody can go
+// back to the present files.
+func (s State) newestDeleted() bool {
 	_, there := s.Snapshot(s.Workspace.Newest)
 	return s.Workspace.Newest != "" && !there
 }
@@ -228,7 +230,7 @@ func (d *draft) takeSnapshot(v TakeSnapshot) error {
 		return fmt.Errorf("snapshot %s of workspace %d: %w", v.ID, v.Workspace, dormouse.ErrConflict)
 	}
 	d.record(dormouse.SnapshotTaken, "", v.Snapshot)
-	// What no layer carries is only in the volume: that stays as it is.
+	// What no layer carries exists only in the volume: the workspace stays as it is.
 	if v.Reason == dormouse.SnapshotSealing && v.LeftOut == 0 {
 		d.record(dormouse.WorkspaceSwapped, "", dormouse.WorkspaceSwap{
 			Number: d.Workspace.Number + 1, Snapshot: v.ID, Layers: v.Layers, Reason: dormouse.SwapSealed,
@@ -247,7 +249,7 @@ func (d *draft) recordRecovery(v RecordRecovery) error {
 	return nil
 }
 
-// retain removes snapshots that are not to be kept any longer.
+// retain removes the snapshots whose retention is over.
 func (d *draft) retain(keep dormouse.Retention) {
 	if keep.MaxCount == 0 {
 		keep.MaxCount = dormouse.MaxSnapshots
@@ -279,8 +281,8 @@ func (d *draft) forgetSnapshots(v ForgetSnapshots) error {
 	return nil
 }
 
-// swap goes on with other files. The sandbox that has the present ones stops, and
-// what ran in it does not run on.
+// swap replaces the files of the session. The sandbox that has the present ones stops,
+// and its processes do not run on.
 func (d *draft) swap(v Swap) error {
 	if v.Number != d.Workspace.Number+1 {
 		return fmt.Errorf("workspace %d comes after %d: %w", v.Number, d.Workspace.Number, dormouse.ErrConflict)
@@ -339,8 +341,8 @@ func (s State) replaces(by dormouse.SnapshotID) error {
 	return nil
 }
 
-// truncate goes back in the conversation. Snapshots that are newer go, but for the one
-// that holds what is replaced.
+// truncate goes back in the conversation. It deletes newer snapshots, except the one of
+// the files that are replaced.
 func (d *draft) truncate(to uint64, replaced dormouse.SnapshotID) {
 	for _, t := range d.Threads {
 		d.clearAttention(t.ID)

@@ -188,8 +188,8 @@ type Attention struct {
 	Prompts []dormouse.PromptRecord `json:"prompts,omitempty"`
 }
 
-// Clone copies what Apply may change. A queue is long and most events leave it
-// alone, so that those which do not make a new one.
+// Clone copies what Apply may change. A queue can be long and most events do not change
+// it, so an event that does replaces it instead.
 func (s State) Clone() State {
 	s.Threads = slices.Clone(s.Threads)
 	for i := range s.Threads {
@@ -265,8 +265,8 @@ func (s State) promptReady() bool {
 	return s.Terminated == nil && slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn == nil && len(t.Queue) > 0 })
 }
 
-// engaged reports whether it works or is about to: what was asked a moment ago is
-// not dropped as if nobody had.
+// engaged reports whether the session works or is about to. What was requested a moment
+// ago must not be lost because nothing runs yet.
 func (s State) engaged() bool { return s.Works() || s.promptReady() }
 
 // Attention returns why the session shows error, or nil.

@@ -112,7 +112,7 @@ func (d *draft) giveUpTurn(thread dormouse.ThreadID, kind, message string) {
 	d.recordIdle(thread, dormouse.StopReason{Type: dormouse.StopRetriesExhausted})
 }
 
-// interrupt ends the active turn for a person. Nothing to end is nothing to do.
+// interrupt ends the active turn for a person. If there is none, it does nothing.
 func (d *draft) interrupt(v Interrupt) error {
 	t, err := d.thread(v.Thread)
 	if err != nil {

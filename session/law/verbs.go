@@ -98,7 +98,7 @@ var Verbs = []Rule{
 	rule(Rule{Name: "fail_attempt", Lookup: LookupOpenCalls}, (*draft).failAttempt),
 	rule(Rule{Name: "start_op"}, (*draft).startOp),
 	rule(Rule{Name: "finish_op", AfterEnd: true}, (*draft).finishOp),
-	rule(Rule{Name: "settle"}, (*draft).applyAction),
+	rule(Rule{Name: "apply_action"}, (*draft).applyAction),
 	rule(Rule{Name: "lose_op", AfterEnd: true}, (*draft).loseOp),
 	rule(Rule{Name: "block"}, (*draft).block),
 	rule(Rule{Name: "end_turn"}, (*draft).endTurn),
@@ -116,7 +116,7 @@ var Verbs = []Rule{
 	rule(Rule{Name: "child_up", AfterEnd: true}, (*draft).childUp),
 	rule(Rule{Name: "child_down", AfterEnd: true}, (*draft).childDown),
 	rule(Rule{Name: "parent_told", AfterEnd: true}, bare[ParentTold]((*draft).parentTold)),
-	rule(Rule{Name: "make_room"}, bare[Evict]((*draft).evict)),
+	rule(Rule{Name: "evict"}, bare[Evict]((*draft).evict)),
 	rule(Rule{Name: "tick", AfterEnd: true}, (*draft).tick),
 }
 

@@ -89,7 +89,7 @@ func TestVerbsAreIdempotentByTheIDsTheyCarry(t *testing.T) {
 	}
 }
 
-func TestAnAgentMayAskOnlyForWhatTheTableSays(t *testing.T) {
+func TestWhatAnAgentMayAskForPeopleMayToo(t *testing.T) {
 	for _, r := range law.Verbs {
 		if r.Agent && !r.Wire {
 			t.Errorf("%s: an agent may ask for it, and people may not", r.Name)

@@ -68,8 +68,8 @@ func firstAt(v Schedule, now time.Time) (time.Time, error) {
 	return nextCron(v.Cron, now)
 }
 
-// nextCron is the first time after now that a cron line names. Lines are read in
-// UTC, whatever the machine's zone: the law may not ask.
+// nextCron is the first time after now that a cron expression matches. Expressions are
+// read in UTC, since the law may not ask for the machine's zone.
 func nextCron(line string, now time.Time) (time.Time, error) {
 	const most = 100
 	if len(line) > most || strings.ContainsAny(line, "@=") {

@@ -2,8 +2,8 @@ package visit
 
 import "github.com/dormouse-run/dormouse"
 
-// Errand is what one server does for a visitor of another in a sandbox that it
-// has: nothing but to look whether it is there, or what Ask or Stream says.
+// Errand is a request about a sandbox that one server makes of another for its visitor:
+// what Ask or Stream says, or only whether the sandbox is there.
 type Errand struct {
 	Session dormouse.SessionID `json:"session"`
 	// Wake says that a sandbox is started if there is none.

@@ -24,8 +24,8 @@ func NewRegister(life context.Context) *Register {
 	return r
 }
 
-// Admit makes a visit end with the server, and counts it for Wait. Once the server drains
-// it is refused and closed.
+// Admit counts a visit for Wait, and ends it with the server. Once the server drains the
+// visit is refused and closed.
 func (r *Register) Admit(v *Visit) (*Visit, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -81,7 +81,7 @@ func (v *Visit) Err() error {
 	}
 	cause := context.Cause(v.ctx)
 	if errors.Is(cause, context.Canceled) {
-		return dormouse.ErrClosing // an actor that ends without a reason is let go
+		return dormouse.ErrClosing // an actor that ends without a reason was unloaded
 	}
 	return Reachable(cause)
 }
@@ -203,8 +203,8 @@ func (v *Visit) why(err error) error {
 	return Reachable(err)
 }
 
-// Reachable makes an error that only says how a sandbox was lost one that
-// visitors can act on.
+// Reachable replaces an error that only says how a sandbox was lost by one that visitors
+// can act on.
 func Reachable(err error) error {
 	for _, lost := range []error{sandbox.ErrGone, runner.ErrStale, runner.ErrUnreachable, runner.ErrClosed, runner.ErrQuiesced} {
 		if errors.Is(err, lost) {

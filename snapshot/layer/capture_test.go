@@ -102,7 +102,7 @@ func TestWhatIsHeldIsCapturedAgain(t *testing.T) {
 	if diff := cmp.Diff([]string{"another name", "held"}, got); diff != "" {
 		t.Errorf("with one that is held (-want +got):\n%s", diff)
 	}
-	// It may have changed until it was let go.
+	// It may have changed until it was released.
 	if _, got := capture(after); len(got) != 2 {
 		t.Errorf("after that %q is new", got)
 	}

@@ -119,8 +119,8 @@ func (s *scan) name(dir beneath.Dir, is *unix.Stat_t, in, name string, depth int
 	return s.reopen(in, is)
 }
 
-// reopen opens a directory again. If it was removed or replaced, it returns none: a capture
-// scans again.
+// reopen opens a directory again. If it was removed or replaced, it returns none; a
+// snapshot scans again then.
 func (s *scan) reopen(path string, is *unix.Stat_t) (beneath.Dir, error) {
 	dir, err := s.root.Dir(path)
 	if err != nil {

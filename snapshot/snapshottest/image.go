@@ -54,7 +54,7 @@ func (i *Image) Add(plain []byte, pack func([]byte) []byte) *Image {
 	return i.AddAs(pack(plain), dormouse.DigestOf(plain))
 }
 
-// AddAs adds a layer that is said to be something.
+// AddAs adds a layer under a media type that need not be its own.
 func (i *Image) AddAs(stored []byte, id dormouse.Digest) *Image {
 	i.Layers, i.IDs = append(i.Layers, stored), append(i.IDs, id)
 	return i
@@ -101,7 +101,7 @@ func Zstd(b []byte) []byte {
 	return e.EncodeAll(b, nil)
 }
 
-// HostileImages are images that nobody may import.
+// HostileImages are images that must be refused.
 func HostileImages() map[string][]byte {
 	good := Tar("a", "1")
 	image := new(Image).Add(good, Plain).Tar()
@@ -180,7 +180,7 @@ func GzipBomb(size int64) []byte {
 	return bytes.Repeat(Gzip(make([]byte, each)), int((size+each-1)/each))
 }
 
-// HugeWindow is what asks for more memory than anybody has.
+// HugeWindow is a stream whose window is larger than any machine's memory.
 func HugeWindow() []byte { return []byte(zstdMagic + "\x00\xff\x01\x00\x00") }
 
 // Dictionary is what was compressed with something that is not there.

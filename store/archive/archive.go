@@ -38,8 +38,8 @@ var (
 	ErrNewer = errors.New("archive is of a newer version")
 )
 
-// Limits of an archive. A reader trusts no length and no count beyond them, and
-// a writer writes none.
+// Limits of an archive. A reader refuses lengths and counts beyond them, and a writer
+// writes none.
 const (
 	// MaxRecords bounds the events, the chunks and the versions of one page.
 	MaxRecords = 1024

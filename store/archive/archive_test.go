@@ -27,7 +27,7 @@ func history(n int) []dormouse.Event {
 		log = append(log, dormouse.Event{
 			Seq: uint64(i + 1), ID: dormouse.EventID(fmt.Sprintf("sevt_%d", i+1)), Type: dormouse.UserMessage, Actor: "user:me",
 			Time:    time.Date(2026, 1, 2, 3, 4, 5, 678_000, time.UTC).Add(time.Duration(i) * time.Hour),
-			Payload: json.RawMessage(fmt.Sprintf(`{"n": %d, "html":"<&>"}`, i)), // spelled as nobody would again
+			Payload: json.RawMessage(fmt.Sprintf(`{"n": %d, "html":"<&>"}`, i)), // written in a form that no encoder uses
 		})
 	}
 	return log

@@ -22,7 +22,7 @@ func page(kind byte, body string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body))), body...)
 }
 
-// record spells an event or a chunk.
+// record encodes an event or a chunk.
 func record(detail, text string) string {
 	b := append(binary.AppendUvarint(nil, uint64(len(detail))), detail...)
 	return string(append(binary.AppendUvarint(b, uint64(len(text))), text...))

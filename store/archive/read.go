@@ -225,8 +225,8 @@ func (r *Reader) ending(body []byte) (Item, error) {
 	return said, nil
 }
 
-// trailer holds what the archive says of itself against what was read, and sees
-// to it that nothing follows.
+// trailer compares what the archive says of itself with what was read, and makes sure
+// that nothing follows.
 func (r *Reader) trailer(body []byte) error {
 	var said Total
 	if err := decode(body, &said); err != nil {

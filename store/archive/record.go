@@ -114,7 +114,7 @@ type Sum struct {
 // NewSum returns the sum of an empty log.
 func NewSum() *Sum { return &Sum{hash: sha256.New()} }
 
-// Add goes on with the log.
+// Add adds events to the digest.
 func (s *Sum) Add(events ...dormouse.Event) {
 	for _, e := range events {
 		s.record = appendEvent(s.record[:0], e)

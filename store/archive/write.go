@@ -49,7 +49,7 @@ func (w *Writer) Lost(d dormouse.Digest) error {
 	return w.put(lostPage, Lost{d})
 }
 
-// Events goes on with the session's log, in one page.
+// Events writes one page of the session's log.
 func (w *Writer) Events(events []dormouse.Event) error {
 	var body []byte
 	for _, e := range events {

@@ -36,7 +36,7 @@ func (b *base) owner(ss *session) *store.Server {
 	return &owner
 }
 
-// Take makes this server the owner of due sessions that nobody owns.
+// Take makes this server the owner of due sessions without a live owner.
 func (s *Server) Take(ctx context.Context, t time.Time, limit int, except ...dormouse.SessionID) (ids []dormouse.SessionID, err error) {
 	err = s.write(ctx, "take due sessions", "", func(*session) error {
 		if !s.base.lives(s.me) {
@@ -77,7 +77,7 @@ func (s *Server) Where(ctx context.Context, ids ...dormouse.SessionID) (places [
 	return places, err
 }
 
-// listener is somebody who listens.
+// listener is one call of Listen.
 type listener struct {
 	heard map[dormouse.SessionID]bool // guarded by base.mu
 	wake  chan struct{}
@@ -101,8 +101,8 @@ func (b *base) changed(batch store.Batch) {
 	}
 }
 
-// Listen calls changed with sessions that have grown. It calls with none first:
-// what was before it came it has missed.
+// Listen calls changed with sessions that have grown. The first call has none: the caller
+// may have missed changes before it.
 func (s *Server) Listen(ctx context.Context, changed func(ids []dormouse.SessionID)) error {
 	l := &listener{heard: make(map[dormouse.SessionID]bool), wake: make(chan struct{}, 1)}
 	err := s.write(ctx, "listen", "", func(*session) error {

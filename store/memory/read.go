@@ -69,7 +69,7 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) (found []dormouse.S
 	return found, err
 }
 
-// labelled reports whether a session has every tag and pair that is asked for.
+// labelled reports whether a session has all of the tags and metadata that are asked for.
 func labelled(i dormouse.SessionRow, q store.Query) bool {
 	for _, tag := range q.Tags {
 		if !slices.Contains(i.Tags, tag) {

@@ -31,7 +31,8 @@ type op struct {
 	nth int
 }
 
-// admits reports whether an epoch may write. What nobody claimed nobody writes.
+// admits reports whether a writer under this epoch may write. A session that was never
+// claimed cannot be written.
 func (ss *session) admits(epoch store.Epoch) bool {
 	return ss != nil && epoch != 0 && epoch == ss.epoch
 }

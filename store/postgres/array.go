@@ -20,9 +20,9 @@ var (
 	timestamptzKind = kind{"timestamptz", pgtype.TimestamptzOID}
 )
 
-// array is the values of one column in PostgreSQL's binary format. It is encoded here,
-// since a group has thousands of values and the general way of the driver costs more than
-// the database takes to store them.
+// array is the values of one column in PostgreSQL's binary format. We encode it
+// ourselves: a group has thousands of values, and the driver's generic encoding takes
+// longer than the database takes to store them.
 type array struct {
 	bytes []byte
 	nulls uint32 // 1 if there is a NULL among the elements

@@ -14,7 +14,7 @@ type cached struct {
 // maxCached bounds how many sessions are cached.
 const maxCached = 1 << 16
 
-// updateCache caches what a job wrote, or forgets the session if it may not have.
+// updateCache caches what a job wrote, or drops the session if the job may have failed.
 func (w *writer) updateCache(j *job, err error) {
 	id := j.batch.Session
 	if err != nil || j.alone != nil || j.creates {

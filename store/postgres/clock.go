@@ -8,10 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// clock goes on from the time the database said it was, by the monotonic clock
-// of this machine. It never goes back: if it turns out to be ahead it goes at
-// half its speed until it is not, since one that stood still would ring no
-// alarms.
+// clock continues the database's time by the monotonic clock of this machine. It never
+// goes back: if it turns out to be ahead it runs at half speed until it is not. If it
+// stood still no alarm would ring.
 type clock struct {
 	mu    sync.Mutex
 	base  time.Time     // guarded by mu; what the database said
@@ -30,10 +29,9 @@ func (c *clock) sync(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// adjust takes the time the database said it was some time between asked and
-// answered: half-way, as far as anyone can tell. An answer that took so long that
-// the clock may be right as it is changes nothing: who was held up for seconds
-// would be wrong by half of them.
+// adjust takes the time that the database reported between asked and answered for the
+// time in the middle. An answer that took so long that the clock may be right already
+// changes nothing: the error may be half of the delay.
 func (c *clock) adjust(said, asked, answered time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

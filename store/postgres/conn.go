@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// How long the database may take, on the way from it to us: it lets go of a
-// transaction whose client fell silent, then whoever waited for its locks gives
-// up, then a statement, and then we do. So a database that stalls and a server
-// that is frozen both end as errors and never as something stuck.
+// Timeouts, the shortest first: the database ends a transaction whose client is silent,
+// then a statement that waits for that one's locks gives up, then any statement, and then
+// we do. So a database that stalls and a server that is frozen both end as errors, and
+// nothing is stuck.
 const (
 	idleTimeout      = 2 * time.Second
 	lockTimeout      = 4 * time.Second
@@ -30,8 +30,8 @@ var ErrServer = errors.New("database server cannot be used")
 // minServerVersion is the oldest server we speak to.
 const minServerVersion = 13
 
-// settings are what every connection has. They are set after connecting, since
-// poolers refuse settings they do not know at the start.
+// settings are those of every connection. They are set after connecting, because poolers
+// refuse startup parameters that they do not know.
 var settings = map[string]string{
 	"synchronous_commit":                  "on",
 	"client_encoding":                     "UTF8",
@@ -46,8 +46,8 @@ var settings = map[string]string{
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// configure reads a data source name and sees to what every connection needs.
-// More settings come from extra.
+// configure reads a data source name and adds the settings that every connection needs.
+// extra has more settings.
 func configure(dsn string, extra map[string]string) (*pgx.ConnConfig, error) {
 	c, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -84,8 +84,8 @@ type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// inspectServer refuses a server that we could not keep our promises on, and returns
-// what the operator should be warned of.
+// inspectServer refuses a server on which we could not keep our promises, and returns
+// warnings for the operator.
 func inspectServer(ctx context.Context, c *pgx.Conn) (warnings []string, err error) {
 	var version int
 	var encoding, fsync, pages string

@@ -31,8 +31,8 @@ func (s *Store) Replace(ctx context.Context, d store.Document, keep bool) error 
 	})
 }
 
-// replace holds the row from when it looks at it, so that who comes second finds
-// another revision.
+// replace locks the row when it reads it, so that the second of two concurrent calls
+// finds another revision.
 func replace(ctx context.Context, tx pgx.Tx, d store.Document, keep bool) error {
 	var revision, version int
 	err := tx.QueryRow(ctx, `SELECT revision, version FROM documents WHERE `+byRef+` FOR UPDATE`, d.Tenant, d.Kind, d.ID).Scan(&revision, &version)
@@ -90,8 +90,8 @@ func (s *Store) Remove(ctx context.Context, ref store.DocumentRef) error {
 	})
 }
 
-// document changes a document in a transaction of its own. Writers know what to make
-// of a connection that breaks, and never do twice what may have happened.
+// document changes a document in a transaction of its own. The writer knows which errors
+// of a connection mean that nothing happened, and never repeats what may have happened.
 func (s *Store) document(ctx context.Context, verb string, ref store.DocumentRef, invalid error, do func(context.Context, pgx.Tx) error) error {
 	err := invalid
 	if err == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// encoded is what of a batch has to be encoded before it can be laid out. It is done in
-// the caller's goroutine.
+// encoded is the part of a batch that is encoded before it becomes rows. The caller's
+// goroutine does that.
 type encoded struct {
 	metrics   string
 	labels    labels

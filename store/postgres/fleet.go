@@ -17,23 +17,24 @@ import (
 // serverRetention is how long a server that is gone stays on record, for people who ask.
 const serverRetention = time.Hour
 
-// lives is when a server lives. It asks the clock at the instant it looks, since
-// a transaction may have waited for a lock since it began.
+// lives is the condition that the lease of a server has not run out. It does not use
+// now(): a transaction may have waited for a lock since it began.
 const lives = `lease_until > clock_timestamp()`
 
 // banned is a lease of a server that may not join again. Nobody removes it but
 // whoever has seen the server's end.
 const banned = `lease_until = '-infinity'`
 
-// Join takes a lease for a server and ends the one this store had. Servers that
-// join at once take turns, so that each sees where the others are.
+// Join takes a lease for a server and ends the one this store had. Concurrent joins take
+// turns, so that each sees the places of the others.
 func (s *Store) Join(ctx context.Context, server store.Server, length time.Duration) (store.Server, error) {
 	err := s.withLease(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
 				return err
 			}
-			// Somebody may have brought the schema further than we know since it was opened.
+			// Another server may have migrated the schema beyond our version since it was
+			// opened.
 			have, _, err := steps(ctx, tx)
 			if err != nil {
 				return err

@@ -168,8 +168,8 @@ func (j *job) refusal(fences map[string]fence) error {
 	return dormouse.ErrConflict
 }
 
-// epochMatches reports whether one may write who says it is under an epoch. Nobody
-// writes what nobody claimed.
+// epochMatches reports whether a writer under the epoch said may write. A session that
+// was never claimed cannot be written.
 func epochMatches(at, said store.Epoch) bool { return at == said && said != 0 }
 
 // readResults reads the answers to n statements and says how many came. The rows of

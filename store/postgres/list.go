@@ -100,13 +100,13 @@ func (s *Store) Sessions(ctx context.Context, q store.Query) ([]dormouse.Session
 	return found, wrap(err, "list sessions of", q.Tenant)
 }
 
-// where is what a query asks for, in the making.
+// where is the condition of a query, as it is being built.
 type where struct {
 	text string
 	args []any
 }
 
-// add goes on with it. Each ? in text stands for the next of values.
+// add adds a condition. Each ? in text stands for the next of values.
 func (w *where) add(text string, values ...any) {
 	for _, v := range values {
 		w.args = append(w.args, v)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dormouse-run/dormouse"
+	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
 // pingInterval is how long no notification may come before the connection is pinged.
@@ -40,12 +41,7 @@ func (s *Store) Listen(ctx context.Context, changed func(ids []dormouse.SessionI
 			wait = 10 * time.Millisecond
 		}
 		s.log.DebugContext(ctx, "database is not heard", "error", err)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = sleep.For(ctx, wait) // the next attempt says why it was cut short
 	}
 }
 

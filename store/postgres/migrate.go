@@ -150,8 +150,8 @@ func fenceOlderServers(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// steps is what the database says of its steps. Before the first there is nothing to
-// keep it in, and before the ninth no column for what a step needs.
+// steps reads which steps the database has taken. Before the first there is no table for
+// them, and before the ninth no column for what a step needs.
 func steps(ctx context.Context, a querier) (have store.Schema, begun bool, err error) {
 	if err := a.QueryRow(ctx, `SELECT to_regclass('schema_steps') IS NOT NULL`).Scan(&begun); err != nil || !begun {
 		return have, false, err

@@ -40,8 +40,8 @@ func openOnce(dsn string) int {
 	return 0
 }
 
-// schema spells all tables, columns, constraints and indexes of a database, and
-// the steps it has taken.
+// schema writes down all tables, columns, constraints and indexes of a database, and the
+// steps it has taken.
 func schema(t *testing.T, dsn string) string {
 	t.Helper()
 	rows, err := raw(t, dsn).Query(t.Context(), `

@@ -24,10 +24,9 @@ const (
 	maxPayload = 7900
 )
 
-// notifier names sessions that have grown to the other servers: not in the
-// transaction that grew them, which would make all commits wait for each other,
-// and not at all while there are no other servers. What it cannot send it drops,
-// since nobody relies on notifications.
+// notifier tells the other servers which sessions have grown. It does not do so in the
+// transaction, where NOTIFY would serialise all commits, and not at all while there are
+// no other servers. It drops what it cannot send, because nobody relies on notifications.
 type notifier struct {
 	conn        *dedicatedConn
 	incarnation *atomic.Uint64

@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// unowned is when nobody else owns a session: no live server does, or the one that
-// is parameter 1 does itself. An incarnation of 0 is nobody.
+// unowned is the condition that nobody else owns a session: its owner has no live lease,
+// or is the incarnation in parameter 1. Incarnation 0 is nobody.
 const unowned = `(server IS NULL OR server = $1 OR NOT EXISTS (SELECT 1 FROM servers WHERE incarnation = server AND ` + lives + `))`
 
 // claimTimeout is how long a server may take to claim what it took. After that it
@@ -27,10 +27,9 @@ const claimTimeout = 3 * time.Second
 // an earlier one.
 const timeline = `('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`
 
-// Claim takes the right to write a session. The row is locked first and looked
-// at afterwards, since a look that began before the lock could miss an owner
-// that joined in between. The lock also keeps children from being made under the
-// epoch that ends.
+// Claim takes the right to write a session. The row is locked first and read afterwards,
+// because a read that began before the lock could miss an owner that joined in between.
+// The lock also keeps children from being created under the epoch that ends.
 func (s *Store) Claim(ctx context.Context, id dormouse.SessionID, above store.Epoch) (epoch store.Epoch, err error) {
 	me := signed(s.incarnation.Load())
 	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {
@@ -82,7 +81,7 @@ func claimRefusal(row pgx.Row, id dormouse.SessionID, me int64) (refusal, err er
 	return e, nil
 }
 
-// Take makes this server the owner of due sessions that nobody owns.
+// Take makes this server the owner of due sessions without a live owner.
 func (s *Store) Take(ctx context.Context, t time.Time, limit int, except ...dormouse.SessionID) (ids []dormouse.SessionID, err error) {
 	me := signed(s.incarnation.Load())
 	err = s.withControl(ctx, func(ctx context.Context, c *pgxpool.Conn) error {

@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// refusePooler refuses a pooler between us and the database that gives a connection to
-// another client after every transaction: settings, prepared statements and
-// LISTEN do not survive there. Such a pooler hands the connection that one client
-// just let go of to the next who asks.
+// refusePooler refuses a pooler in transaction mode, which gives a connection to another
+// client after every transaction: settings, prepared statements and LISTEN do not survive
+// that. It is recognised by the connection that one client just released and the next one
+// gets.
 func refusePooler(ctx context.Context, c *pgx.Conn, config *pgx.ConnConfig) (err error) {
 	mine, err := backend(ctx, c)
 	if err != nil {

@@ -28,8 +28,7 @@ type Options struct {
 	// Readers bounds the connections that read at once; 0 means 8. A server has
 	// up to eight more, for other things.
 	Readers int
-	// Logger is told what an operator should know of the database; nil means
-	// nobody is.
+	// Logger gets what an operator should know of the database; nil discards it.
 	Logger *slog.Logger
 }
 
@@ -49,8 +48,7 @@ type Store struct {
 	writers [writers]*writer
 	seed    maphash.Seed
 
-	// The lease has a connection of its own, so that nothing else a server does
-	// can keep it from renewing.
+	// The lease has a connection of its own, so that nothing else can delay its renewal.
 	lease       *dedicatedConn
 	leaseLength atomic.Int64 // of the lease, in nanoseconds
 	incarnation atomic.Uint64

@@ -112,9 +112,8 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return epoch, wrap(err, "look up the epoch of", id)
 }
 
-// Named returns those of the digests that an event or a snapshot names. It looks in
-// the indexes for each, whatever the planner believes: two EXISTS might be
-// answered by reading a whole table.
+// Named returns those of the digests that an event or a snapshot names. It looks each up
+// in the indexes: for two EXISTS the planner might choose to read a whole table.
 func (s *Store) Named(ctx context.Context, digests []dormouse.Digest) ([]dormouse.Digest, error) {
 	named, err := list(ctx, s, pgx.RowTo[dormouse.Digest], `SELECT named FROM unnest($1::text[]) AS named WHERE EXISTS (
 		SELECT 1 FROM events JOIN sessions ON sessions.key = events.session WHERE blob = named AND blob <> ''

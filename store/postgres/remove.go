@@ -46,9 +46,9 @@ func remove(ctx context.Context, tx pgx.Tx, id dormouse.SessionID, epoch store.E
 	return err
 }
 
-// sweep removes what deleted sessions left, now and whenever there is more. What
-// it cannot remove it finds again after the next delete or when the store is
-// opened next; another server may be at it, too.
+// sweep removes what deleted sessions left, now and whenever there is more. What it
+// cannot remove it finds again after the next delete or when the store is opened next.
+// Another server may do the same at the same time.
 func (s *Store) sweep(ctx context.Context) {
 	for {
 		for more := true; more && !s.closed(); {

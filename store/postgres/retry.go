@@ -65,8 +65,8 @@ func (s *Store) withReader(ctx context.Context, f func(context.Context, *pgxpool
 	return s.withPool(ctx, s.readers, f)
 }
 
-// withControl runs f with a connection that changes what is not appended. Like
-// all that is tried again, f must not mind being done twice.
+// withControl runs f with a connection for writes that are no appends. f may be run
+// twice, so it must be idempotent.
 func (s *Store) withControl(ctx context.Context, f func(context.Context, *pgxpool.Conn) error) error {
 	return s.withPool(ctx, s.control, f)
 }
@@ -104,8 +104,7 @@ func newDedicatedConn(config *pgx.ConnConfig) *dedicatedConn {
 	return l
 }
 
-// do runs f with the connection, and again if that was lost. So f must not mind
-// being done twice.
+// do runs f with the connection, and again if that was lost. So f must be idempotent.
 func (l *dedicatedConn) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
 	return retry(ctx, nil, transient, func(ctx context.Context) error {
 		var c *pgx.Conn

@@ -161,7 +161,8 @@ var (
 		text("text", func(c of[store.Chunk]) string { return c.value.Text }),
 	)
 
-	// decrementNames counts down what each row of a snapshot named before the row goes.
+	// decrementNames counts down the blobs that a snapshot's row names, before the row is
+	// deleted.
 	decrementNames = define("decrement_names", `WITH gone AS (SELECT session, digest, count(*) AS n
 			FROM {rows} JOIN points USING (session, id), json_array_elements_text(digests) AS digest
 			GROUP BY session, digest)

@@ -23,8 +23,8 @@ type column[R any] struct {
 	add  func(*array, R)
 }
 
-// define makes a statement. In its text {rows} stands for the rows as a table b with the
-// columns by their names, and {column} for the array of one of them.
+// define makes a statement. In its text {rows} stands for the rows, as a table b with the
+// columns by their names, and {column} for the array of one column.
 func define[R any](name, text string, columns ...column[R]) *statement[R] {
 	names, arrays, replaced := make([]string, len(columns)), make([]string, len(columns)), make([]string, 0, 2*len(columns)+2)
 	for i, c := range columns {

@@ -16,7 +16,7 @@ import (
 const (
 	// maxGroup is how many writes share a commit at most.
 	maxGroup = 256
-	// grace is how long a caller who stops waiting is asked to wait for what has
+	// grace is how long a caller that stops waiting is made to wait for a commit that has
 	// begun: its outcome is usually a moment away.
 	grace = time.Second
 )
@@ -127,8 +127,8 @@ func (w *writer) commit(ctx context.Context, jobs []*job) error {
 	return explain(err)
 }
 
-// noAnswer says that the database did not answer in time. It hides how we noticed:
-// a caller must not take our deadline for his.
+// noAnswer says that the database did not answer in time. It hides the cause, because a
+// caller must not take our deadline for its own.
 func noAnswer(ctx context.Context, err error) error {
 	if errors.Is(err, dormouse.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", dormouse.ErrUnknownOutcome, context.Cause(ctx))

@@ -7,8 +7,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// column reads a column of an index row. SQLite looks at what a column may hold when it
-// is written and not when it is read, so that one flipped bit can make anything of it.
+// column reads a column of an index row. SQLite checks the type of a column when it is
+// written and not when it is read, so that one flipped bit can make anything of it.
 type column struct {
 	name string
 	bad  *store.CorruptColumns

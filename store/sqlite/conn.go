@@ -11,9 +11,9 @@ import (
 	"modernc.org/sqlite"
 )
 
-// conn is the one connection that writes. It speaks to the driver itself,
-// without database/sql in between, since a pool of one adds cost to every
-// statement and protects nothing. Only the writer's goroutine uses it.
+// conn is the one connection that writes. It uses the driver directly, without
+// database/sql: a pool of one adds cost to every statement and protects nothing. Only the
+// writer's goroutine uses it.
 type conn struct {
 	driver.Conn
 	stmts [statements]driver.Stmt
@@ -42,11 +42,11 @@ func dial(path string) (*conn, error) {
 		// Every commit waits for the disk. NORMAL loses acknowledged commits in a
 		// power cut.
 		"synchronous(FULL)",
-		// Enough for what 64 sessions touch. SQLite looks through all of the cache
-		// at every commit, so more is slower.
+		// Enough for the pages of 64 sessions. SQLite goes through the whole cache at
+		// every commit, so a larger one is slower.
 		"cache_size(-6000)",
 		"temp_store(MEMORY)",
-		// The writer moves the log itself: SQLite would not tell of a disk that
+		// The writer checkpoints the log itself: SQLite would not report a disk that
 		// failed meanwhile.
 		"wal_autocheckpoint(0)",
 		"journal_size_limit(33554432)",

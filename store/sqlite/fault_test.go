@@ -116,8 +116,8 @@ func TestALockThatOutlivesItsHolderForAnInstantIsWaitedFor(t *testing.T) {
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
-	// What a killed server leaves: its pid, and a lock that a process it was
-	// about to start has not let go of yet.
+	// What a killed server leaves: its pid, and a lock that a process it was about to
+	// start has not released yet.
 	f, err := os.OpenFile(filepath.Join(dir, "dormouse.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)

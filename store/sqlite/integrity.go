@@ -24,10 +24,10 @@ var ErrCorrupt = errors.New(`the database is corrupt; stop the server and run "d
 // errUnknown means that not even its tables can be told.
 var errUnknown = errors.New("what the database says of itself cannot be read, and nothing can be without it; put a copy of it in its place, or import an archive into an empty directory")
 
-// checksAtOpen are what a database must pass before anything is believed that it does not
-// find. Sessions are compared with their indexes, since files of a session that is not
-// found are removed. Of the log only the page is read that every append writes: its rows have
-// checksums and follow on each other, and all of it may be too long for every start.
+// checksAtOpen are what a database must pass before a row that is not found counts as
+// missing. Sessions are compared with their indexes, because the files of a session that
+// is not found are removed. Of the log only the page is checked that every append writes:
+// its rows have checksums and sequence numbers, and reading all of it may take too long.
 var checksAtOpen = []string{
 	"integrity_check(sessions)", "integrity_check(documents)", "integrity_check(document_versions)", "integrity_check(removed)",
 	"quick_check(labels)", "quick_check(prompts)", "quick_check(ops)", "quick_check(chunks)",

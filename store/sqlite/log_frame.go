@@ -34,7 +34,7 @@ const (
 // checksum is SQLite's over a log. That of a frame goes on from that of the frame before.
 type checksum [2]uint32
 
-// add is the checksum of what goes on with b.
+// add continues the checksum with b.
 func (s checksum) add(order binary.ByteOrder, b []byte) checksum {
 	for ; len(b) >= 8; b = b[8:] {
 		s[0] += order.Uint32(b) + s[1]
@@ -132,9 +132,9 @@ type logFrame struct {
 // number is the page that a frame has.
 func (f logFrame) number() uint32 { return binary.BigEndian.Uint32(f.data) }
 
-// commits is how many pages the database has after the transaction that ends with a frame,
-// 0 if none does. It is believed of a frame that was written whole, and of one that says
-// it in the sector that names the log's content.
+// commits returns the size of the database in pages after the transaction that ends with
+// a frame, 0 if none does. A frame with the log's salts is believed if its checksum fits,
+// or if the size is in the same sector as the salts: a disk writes a sector whole.
 func (f logFrame) commits() uint32 {
 	if !f.present || !f.follows && !f.flipped && !f.inOneSector(frameSum) {
 		return 0

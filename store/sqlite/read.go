@@ -52,8 +52,8 @@ func (s *Store) Epoch(ctx context.Context, id dormouse.SessionID) (store.Epoch, 
 	return epoch, wrap(err, "look up the epoch of", id)
 }
 
-// anyBlob is in the place of a digest for a session of which a salvage could not tell what it
-// names: it may be any blob. Laying the session out, or deleting it, takes it away.
+// anyBlob stands in place of a digest for a session that may name any blob, because a
+// salvage could not tell. It goes when the session is derived again or deleted.
 const anyBlob = "*"
 
 // Named returns those of the digests that an event or a snapshot names.
@@ -200,9 +200,9 @@ func list[T any](ctx context.Context, s *Store, read func(*sql.Rows) (T, error),
 // maxPrepared bounds the statements that stay prepared.
 const maxPrepared = 512
 
-// query asks with a statement that stays prepared: SQLite takes longer to read a
-// short question than to answer it. There are only so many texts, but for lists,
-// which may be asked for in thousands of ways.
+// query uses a prepared statement that is cached: SQLite takes longer to parse a short
+// query than to run it. The number of texts is bounded, except for lists, which have
+// thousands of variants.
 func (s *Store) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	s.mu.Lock()
 	stmt := s.prepared[text]

@@ -85,7 +85,7 @@ func (c *conn) sweep(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 	}
-	for _, s := range []statement{dropLabels, dropState, unmarkRemoved} {
+	for _, s := range []statement{dropLabels, dropState, dropRemoved} {
 		if _, err := c.exec(ctx, s, v[0]); err != nil {
 			return false, err
 		}

@@ -160,8 +160,8 @@ func (c *conn) truncateLog(ctx context.Context, database string) error {
 	return nil
 }
 
-// checkpoint moves what it can of the log into the database, and says how many
-// pages it could not.
+// checkpoint moves what it can of the log into the database, and returns how many pages
+// it could not move.
 func (c *conn) checkpoint(ctx context.Context, mode string) (left int64, err error) {
 	q, ok := c.Conn.(driver.QueryerContext)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// row is what the writer knows of a session: its key, and what else it has
-// written of it itself. What has not changed is not written again.
+// row is what the writer knows of a session: its key, and the values that it has written.
+// Values that have not changed are not written again.
 type row struct {
 	key       int64
 	moved     moved
@@ -45,12 +45,12 @@ func (c *conn) row(ctx context.Context, id dormouse.SessionID) (*row, error) {
 	return r, nil
 }
 
-// passFence takes the fence: the batch goes in only under the session's epoch and
+// passFence checks the fence: the batch is written only under the session's epoch and
 // right after its last event.
 func (c *conn) passFence(ctx context.Context, r *row, b store.Batch, enc encoded) error {
 	switch {
 	case b.Epoch == 0:
-		return dormouse.ErrLeaseLost // nobody writes what nobody claimed
+		return dormouse.ErrLeaseLost // a session that was never claimed cannot be written
 	case b.Rows == nil:
 		return c.refusal(ctx, r, b)
 	case r.rewritten != enc.rewritten:

@@ -131,7 +131,7 @@ func (s *Salvage) Replace() error {
 	at := time.Now().UTC().Format("20060102T150405.000Z")
 	s.Kept = path + "-corrupt-" + at
 	err = os.Link(path, s.Kept)
-	if err == nil && s.hole { // under a name that SQLite does not take for the kept one's log
+	if err == nil && s.hole { // under a name that SQLite does not take for the log of the old database
 		err = os.Link(path+"-wal", path+"-log-corrupt-"+at)
 	}
 	if err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// Nothing derives documents: what of them was lost is named, as far as an index or a version of
-// the past tells of it.
+// Documents cannot be derived from anything else. Those that are lost are named, as far
+// as an index or an older version tells.
 
 // documentIndexes have every document.
 var documentIndexes = []string{"sqlite_autoindex_documents_1", "documents_by_age"}
@@ -120,8 +120,8 @@ func (s *Salvage) lostVersions(ctx context.Context, newest, past pasts) (int, er
 	return len(lost), err
 }
 
-// doubtDocuments says which kinds of documents may be incomplete if pages of theirs are not what
-// was written: an old page has documents as they were, and nothing tells of those that came
+// doubtDocuments returns which kinds of documents may be incomplete if some of their
+// pages are corrupt: an old page has documents as they were, and does not say which came
 // after.
 func (s *Salvage) doubtDocuments(ctx context.Context, doubt bool, newest, past pasts) error {
 	for _, table := range []string{"documents", "document_versions"} {

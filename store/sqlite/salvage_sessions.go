@@ -118,8 +118,8 @@ const copiedKeys = `SELECT session FROM events UNION SELECT session FROM chunks 
 	UNION SELECT session FROM prompts UNION SELECT session FROM ops UNION SELECT session FROM points
 	UNION SELECT session FROM names UNION SELECT session FROM client_ids`
 
-// removeOrphans marks the keys that rows have and no session has as being removed. The next
-// session would get such a key, and the rows with it.
+// removeOrphans marks keys that rows have and no session has as being removed. Otherwise
+// the next session would get such a key, and the rows with it.
 func (s *Salvage) removeOrphans(ctx context.Context, sessions map[int64]*found) error {
 	keys, err := list(ctx, s.Store, scan[int64], copiedKeys+` EXCEPT SELECT key FROM sessions EXCEPT SELECT session FROM removed`)
 	if err != nil {
@@ -143,8 +143,8 @@ func (s *Salvage) markRemoved(ctx context.Context, keys []int64) error {
 	return err
 }
 
-// missing notes the sessions of which a row or an index tells and nothing is left. An index
-// may also have one under a key that was never its own.
+// missing records the sessions that a row or an index mentions and of which nothing is
+// left. A corrupt index may also have a session under a wrong key.
 func (s *Salvage) missing(ctx context.Context, sessions map[int64]*found, removed map[int64]bool) error {
 	ids, err := list(ctx, s.Store, scan[dormouse.SessionID], `SELECT id FROM sessions`)
 	if err != nil {
@@ -170,8 +170,8 @@ func (f *found) call(v driver.Value) {
 }
 
 // copyRemoved copies which sessions are being removed. If that cannot be read, they are
-// those that have neither a row nor a place in an index, if it is known which have. If it is
-// not, all are kept.
+// those that have neither a row nor an index entry, if the indexes can be read; else
+// none.
 func (s *Salvage) copyRemoved(ctx context.Context, sessions map[int64]*found, known bool) (map[int64]bool, error) {
 	removed := make(map[int64]bool)
 	if had, err := s.columns(ctx, "removed"); err != nil || len(had) == 0 {

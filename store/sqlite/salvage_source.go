@@ -19,8 +19,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// copyDir is the directory in a data directory in which a database is mended before it is
-// read: the corrupt one says that it is corrupt until another has its place.
+// copyDir is the directory, in a data directory, where a copy of a corrupt database is
+// repaired before it is read. The original stays marked as corrupt until it is replaced.
 const copyDir = file + "-copy"
 
 // openSource opens the corrupt database as one file without a log.
@@ -146,8 +146,8 @@ func derivedTable(name string) bool {
 	return name == "states" || name == "checks" || slices.ContainsFunc(salvaged, func(t table) bool { return t.derived && t.name == name })
 }
 
-// readyDir is a directory in a data directory with a new database that is to have the place of
-// a corrupt one.
+// readyDir is the directory, in a data directory, of a new database that is going to
+// replace a corrupt one.
 const readyDir = file + "-ready"
 
 // finishReplace puts a database that is ready in its place, without the log of the one before.

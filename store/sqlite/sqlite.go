@@ -171,8 +171,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// Close writes what waits, moves the write-ahead log into the database and
-// gives the data directory back.
+// Close writes what is queued, checkpoints the write-ahead log and unlocks the data
+// directory.
 func (s *Store) Close() error {
 	s.closing.Do(func() { close(s.writer.closing) })
 	s.running.Wait()

@@ -99,7 +99,7 @@ func TestAStoreThatIsOpenedAgainHasEverything(t *testing.T) {
 	}
 }
 
-// dump spells all a store says of one session.
+// dump writes down all that a store has of one session.
 func dump(t *testing.T, s store.Store, id dormouse.SessionID) string {
 	t.Helper()
 	ctx := t.Context()

@@ -63,13 +63,13 @@ const (
 	sweepNames
 	sweepClientIDs
 	sweepChunks
-	unmarkRemoved
+	dropRemoved
 
 	statements
 )
 
-// The columns of an index row in the three groups in which they change. SQLite
-// rewrites an index for every column of it that a statement sets, changed or not.
+// The columns of an index row, in three groups that change together. SQLite updates an
+// index for every column of it that a statement sets, changed or not.
 const (
 	setTouched   = `last_seq = ?, updated = ?, metrics = ?`
 	setMoved     = `title = ?, phase = ?, status = ?, due = ?`
@@ -96,7 +96,7 @@ var texts = [statements]string{
 	markSession:  `UPDATE sessions SET damage = ? WHERE key = ?`,
 	findSession:  `SELECT key FROM sessions WHERE id = ?`,
 	lookFence:    `SELECT epoch, last_seq FROM sessions WHERE key = ?`,
-	// Of a last_seq that is no number any more nothing can be said to be lost.
+	// If last_seq is corrupt and no number, it proves no loss.
 	lookLast: `SELECT coalesce((SELECT max(seq) FROM events WHERE session = key), 0), iif(typeof(last_seq) = 'integer', last_seq, 0)
 		FROM sessions WHERE key = ?`,
 	touchSession:   `UPDATE sessions SET ` + setTouched + fence,
@@ -165,5 +165,5 @@ var texts = [statements]string{
 	sweepNames:         `DELETE FROM names WHERE (session, digest) IN (SELECT session, digest FROM names WHERE session = ? LIMIT ?)`,
 	sweepClientIDs:     `DELETE FROM client_ids WHERE (session, id) IN (SELECT session, id FROM client_ids WHERE session = ? LIMIT ?)`,
 	sweepChunks:        `DELETE FROM chunks WHERE (session, op, n) IN (SELECT session, op, n FROM chunks WHERE session = ? LIMIT ?)`,
-	unmarkRemoved:      `DELETE FROM removed WHERE session = ?`,
+	dropRemoved:        `DELETE FROM removed WHERE session = ?`,
 }

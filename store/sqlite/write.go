@@ -155,7 +155,7 @@ func (s *Store) Mark(ctx context.Context, id dormouse.SessionID, epoch store.Epo
 		if err != nil {
 			return err
 		}
-		// Who marks has looked at the row, and perhaps could not read it: the next append
+		// The row was marked as damaged and perhaps could not be read: the next append
 		// writes all of it.
 		*r = row{key: r.key}
 		_, err = c.exec(ctx, markSession, damage, r.key)
@@ -186,7 +186,7 @@ func (c *conn) rebuild(ctx context.Context, b store.Batch, enc encoded) error {
 	if err != nil {
 		return err
 	}
-	// A rebuild goes in under whatever epoch there is; only the seq can be wrong.
+	// A rebuild is written under whatever epoch there is; only the seq can be wrong.
 	if err := c.checkLastSeq(ctx, r, b.Rows.Session.Seq); err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ type writer struct {
 // job is one write, run inside a transaction it shares with others.
 type job struct {
 	groupcommit.Request
-	// do refuses with an error that store.Refused knows before it changes anything. Any
-	// other error fails the transaction, and the job is run again in one of its own.
+	// do returns an error that store.Refused knows before it changes anything. Any other
+	// error fails the transaction, and the job is run again in a transaction of its own.
 	do     func(context.Context, *conn) error
 	logs   bool // adds events
 	queues bool // adds a prompt
@@ -53,9 +53,9 @@ func newWriter(c *conn) *writer {
 	return w
 }
 
-// The log is moved into the database when it has so many pages, and if that was not
-// possible again after some more. A longer log costs a longer pause, a shorter one moves
-// the same pages again and again.
+// The log is checkpointed when it has so many pages, and if that was not possible again
+// after some more. A longer log costs a longer pause; with a shorter one the same pages
+// are written again and again.
 const (
 	checkpointPages      = 4000
 	checkpointRetryPages = 500
@@ -105,7 +105,7 @@ func failedDisk(err error) bool {
 var errRolledBack = errors.New("nothing was written")
 
 // judge has a group split whose transaction was rolled back. Nothing is retried: what the
-// disk refused it refuses again.
+// disk has refused once it refuses again.
 func judge(err error) groupcommit.Verdict {
 	if errors.Is(err, errRolledBack) {
 		return groupcommit.Split

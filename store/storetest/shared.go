@@ -163,7 +163,7 @@ func elsewhere(t *testing.T, what string, err error, id dormouse.SessionID, owne
 	equal(t, what, *found, store.ElsewhereError{Session: id, Owner: owner})
 }
 
-// patience is how long is waited for what comes by itself.
+// patience is how long a test waits for a condition.
 const patience = time.Minute
 
 // eventually waits until ok.

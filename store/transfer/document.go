@@ -42,8 +42,8 @@ type arriving struct {
 	sums []dormouse.Digest // of the versions that were read of it
 }
 
-// document takes a version of a document in. Nobody sees a document before its past
-// is there, too, so that one that is here is all here.
+// document imports a version of a document. The current version is stored last, so that a
+// document that is visible is complete.
 func (i *importer) document(ctx context.Context, v archive.Version) error {
 	if i.doc.ref != v.Ref() {
 		_, err := i.to.Store.Document(ctx, v.Ref())

@@ -17,7 +17,7 @@ import (
 const (
 	// HoldLease is how long a store stays held after whoever held it was killed.
 	HoldLease = 3 * time.Second
-	// HoldPlace is how the place of a holder begins, which is that of no server.
+	// HoldPlace is the prefix of a holder's place. No server has such a place.
 	HoldPlace = "aside/"
 )
 
@@ -41,8 +41,8 @@ func Hold(ctx context.Context, s store.Fleet) (_ context.Context, release func()
 				return
 			case <-time.After(HoldLease / 3):
 			}
-			// What keeps us from renewing keeps us from writing, so that only the
-			// loss itself is one.
+			// Any other error is no loss: whatever keeps us from renewing keeps us from
+			// writing.
 			if err := s.Renew(held); errors.Is(err, dormouse.ErrLeaseLost) {
 				lose(fmt.Errorf("the store was kept from servers for too long without a sign: %w", err))
 				return

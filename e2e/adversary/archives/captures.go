@@ -38,7 +38,7 @@ func captures() []Case {
 	}
 }
 
-// workspace is an empty directory to capture from.
+// workspace is an empty directory to take snapshots of.
 func (w *World) workspace(ctx context.Context) (from string, err error) {
 	if err := errors.Join(context.Cause(ctx), w.empty()); err != nil {
 		return "", err
@@ -47,13 +47,13 @@ func (w *World) workspace(ctx context.Context) (from string, err error) {
 	return from, errors.Join(os.Mkdir(from, 0o700), os.Mkdir(to, 0o700))
 }
 
-// captured is a capture of a workspace.
+// captured is a snapshot that is being taken of a workspace.
 func (w *World) captured(from string, l layer.Limits) (c *layer.Capture, to string) {
 	to = filepath.Join(w.Target, "to")
 	return layer.NewCapture(beneath.At(from), to, nil, nil, l), to
 }
 
-// pass makes one pass of a capture.
+// pass makes one pass over the workspace.
 func (w *World) pass(ctx context.Context, c *layer.Capture, most int64) (settled bool, err error) {
 	got, breach := w.guard(ctx, most, func(ctx context.Context) (err error) {
 		settled, err = c.Pass(ctx, nil)
@@ -62,7 +62,7 @@ func (w *World) pass(ctx context.Context, c *layer.Capture, most int64) (settled
 	return settled, errors.Join(got, breach)
 }
 
-// leaves captures a workspace and looks whether only some of it is left out.
+// leaves takes a snapshot of a workspace and checks that nothing else is left out of it.
 func (w *World) leaves(ctx context.Context, from string, want ...string) (string, error) {
 	c, to := w.captured(from, limits)
 	settled, err := w.pass(ctx, c, limits.Bytes+little)
@@ -154,13 +154,13 @@ func aside(do func() error) (halt func() error) {
 }
 
 const (
-	// passes is for how long a capture goes on beside somebody who writes.
+	// passes is for how long snapshots are taken while another goroutine writes.
 	passes = time.Second
 	// anything may be written meanwhile, by both.
 	anything = math.MaxInt64
 )
 
-// changes rewrites a file all the time. Once that ends, a pass has it whole.
+// changes rewrites a file all the time. Once that ends, a pass has it complete.
 func changes(ctx context.Context, w *World) (string, error) {
 	from, err := w.workspace(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func changes(ctx context.Context, w *World) (string, error) {
 	return fmt.Sprintf("%d of %d passes say that it changed, the last one has it whole", changed, rounds), w.inspect(to, limits)
 }
 
-// exchanged has names mean something else at every look.
+// exchanged changes what names mean between one look and the next.
 func exchanged(ctx context.Context, w *World) (string, error) {
 	from, err := w.workspace(ctx)
 	if err != nil {
@@ -263,7 +263,8 @@ func exchanged(ctx context.Context, w *World) (string, error) {
 	return fmt.Sprintf("%d captures beside %d changes have nothing of it", rounds, n), w.empty()
 }
 
-// grows appends to a file for ever. A capture has no more of it than was there.
+// grows appends to a file for ever. A snapshot has no more of it than its size when it
+// was first seen.
 func grows(ctx context.Context, w *World) (string, error) {
 	from, err := w.workspace(ctx)
 	if err != nil {
@@ -275,7 +276,7 @@ func grows(ctx context.Context, w *World) (string, error) {
 	}
 	defer func() { _ = f.Close() }()
 	halt := aside(func() error {
-		time.Sleep(50 * time.Microsecond) // or the disk is what this is about
+		time.Sleep(50 * time.Microsecond) // or this case would be about the disk
 		_, err := f.Write(make([]byte, 4096))
 		return err
 	})
@@ -336,8 +337,8 @@ func tooLarge(ctx context.Context, w *World) (string, error) {
 	return "it is refused before anything is written", w.empty()
 }
 
-// manyFiles captures a workspace of many files, keeps it, and restores it where
-// nobody has it.
+// manyFiles takes a snapshot of a workspace of many files, stores it, and restores it
+// where there is no cached directory of it.
 func manyFiles(ctx context.Context, w *World) (string, error) {
 	const files, perDir = 100_000, 1000
 	l := layer.Limits{Entries: files + files/perDir + 1, Bytes: 1 << 30}

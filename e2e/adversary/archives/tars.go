@@ -29,7 +29,8 @@ const (
 	either                 // as the file system has it
 )
 
-// elsewhere stands in names for where the canary is, until there is one.
+// elsewhere is the placeholder in names for the place of the canary, which is known only
+// later.
 const elsewhere = "/CANARY"
 
 func tars() []Case {

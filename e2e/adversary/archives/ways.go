@@ -97,8 +97,8 @@ func (w *World) load(ctx context.Context, image []byte, l layer.Limits) (dirs []
 	})
 }
 
-// inStore has a workspace made of layers that a store is given. One that is not
-// made leaves nothing.
+// inStore stores layers and makes a workspace of them. If that fails, nothing may be
+// left.
 func (w *World) inStore(ctx context.Context, l layer.Limits, give func(context.Context, *snapshot.Store) ([]dormouse.Layer, error)) (dirs []string, got, breach error) {
 	s, err := w.store(l)
 	if err != nil {

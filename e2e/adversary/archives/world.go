@@ -30,7 +30,8 @@ const Within = 5 * time.Second
 const (
 	// plainMost is what the tar of a layer may have within the limits.
 	plainMost = 1<<20 + 1001*16<<10
-	// little is what is written beside files: notes, and what the harness says.
+	// little is the size of what is written beside files: notes, and the output of the
+	// harness.
 	little = 1 << 20
 
 	owner dormouse.SessionID = "sesn_1"
@@ -176,8 +177,8 @@ func (w *World) look() (string, error) {
 	return all, nil
 }
 
-// guard makes an attempt, which may take so long and write so much. It returns
-// what came of that, and whether it kept to it.
+// guard makes an attempt within a time and an amount of writing. It returns the result,
+// and whether the attempt stayed within both.
 func (w *World) guard(ctx context.Context, most int64, do func(context.Context) error) (got, breach error) {
 	ctx, cancel := context.WithTimeout(ctx, w.within)
 	defer cancel()

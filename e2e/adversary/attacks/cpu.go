@@ -23,13 +23,12 @@ const (
 	unnoticed = 300 * time.Millisecond
 	// tooSmall is what nobody notices.
 	tooSmall = 20 * time.Millisecond
-	// calmWithin bounds, over all rounds, the wait for a machine that does nothing
-	// else.
+	// calmWithin bounds, over all rounds, the wait until the machine is idle.
 	calmWithin = 30 * time.Second
 )
 
-// cpuLoop keeps every processor busy and compares how quickly a neighbour is
-// served then and otherwise.
+// cpuLoop keeps every CPU busy and compares the latency of a neighbour's commands with
+// and without that.
 func cpuLoop(ctx context.Context, w *World) (string, error) {
 	busy := []*Session{w.Me}
 	for range runtime.NumCPU() - 1 {
@@ -81,8 +80,8 @@ func cpuLoop(ctx context.Context, w *World) (string, error) {
 	return shown, nil
 }
 
-// timing is how long a small command took. Beside nothing it is measured twice:
-// how far the two are apart is what the machine adds by itself.
+// timing is how long a small command took. On the idle machine it is measured twice, and
+// the difference is the noise of the machine.
 type timing struct {
 	once, again, busy times
 }
@@ -109,8 +108,8 @@ func (t *timing) more(ctx, calm context.Context, s *Session, signal func(string)
 
 func (t *timing) quiet() times { return slices.Concat(t.once, t.again) }
 
-// certain reports whether the machine by itself makes no such difference as is
-// looked for.
+// certain reports whether the noise of the machine is too small to explain the
+// difference.
 func (t *timing) certain() bool {
 	a, b := max(t.once.p99(), tooSmall), max(t.again.p99(), tooSmall)
 	return max(a, b) <= 2*min(a, b)
@@ -143,7 +142,7 @@ func (t times) at(percent int) time.Duration {
 	return sorted[(len(sorted)-1)*percent/100].Round(100 * time.Microsecond)
 }
 
-// awaitCalm returns once the processors have little to do, or when ctx ends.
+// awaitCalm returns once the CPUs are nearly idle, or when ctx ends.
 func awaitCalm(ctx context.Context) {
 	for before, err := idle(); err == nil; {
 		began := time.Now()
@@ -158,7 +157,7 @@ func awaitCalm(ctx context.Context) {
 	}
 }
 
-// idle is how long the processors of the machine have had nothing to do.
+// idle is how long the CPUs of the machine have been idle.
 func idle() (time.Duration, error) {
 	b, err := os.ReadFile("/proc/uptime")
 	if err != nil {

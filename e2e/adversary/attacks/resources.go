@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// refusing runs a command into a limit and looks for the words that say so, in
-// what it printed or in its result.
+// refusing runs a command into a limit, and looks for the error message in its output or
+// its result.
 func refusing(command string, words ...string) func(context.Context, *World) (string, error) {
 	return func(ctx context.Context, w *World) (string, error) {
 		d, err := w.Me.Do(ctx, command)
@@ -99,8 +99,8 @@ timeout 20 dd if=/dev/zero of=$d/fill bs=1M count=1000 2>&1 | tail -1; done`)
 	return fmt.Sprintf("%d MiB of the machine's disk", grown>>20), err
 }
 
-// outputFlood prints far more than anyone keeps. The server may need a little more
-// for that, at its worst instant too.
+// outputFlood prints far more than is kept. The server's peak memory may grow a little
+// for that.
 func outputFlood(ctx context.Context, w *World) (string, error) {
 	if err := w.Me.answers(ctx); err != nil {
 		return "", err

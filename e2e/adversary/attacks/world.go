@@ -191,8 +191,7 @@ func (w *World) Stored() int64 {
 	return sum
 }
 
-// settled is what is stored once volumes have the room that is reserved for them ahead
-// of what is written, within their limits.
+// settled is what is stored once volumes have their headroom, within their limits.
 func (w *World) settled(ctx context.Context) (int64, error) {
 	const still = 500 * time.Millisecond // volumes are looked at several times meanwhile
 	for before := w.Stored(); ; {
@@ -236,8 +235,8 @@ type Done struct {
 	Unknown  bool   `json:"unknown"`
 }
 
-// Do runs a command. Who is cut off because so much is printed asks again for
-// the same one.
+// Do runs a command. If the connection is cut off because so much is printed, it asks
+// again for the same command.
 func (s *Session) Do(ctx context.Context, command string) (Done, error) {
 	ask := map[string]any{"id": rand.Text(), "command": command, "timeout": "240s"}
 	for {

@@ -66,8 +66,7 @@ func branchesShareNothing(ctx context.Context, w *World) (string, error) {
 	return fmt.Sprintf("%d values of %d branches differ", len(seen), many), nil
 }
 
-// own is what is a branch's alone: ids, what its sandbox shows to be let in, and what
-// it has by chance.
+// own is what no two branches may share: ids, secrets of the sandbox, random numbers.
 func (h *house) own(ctx context.Context, b *person) (map[string]string, error) {
 	chance, err := b.run(ctx, "head -c 16 /dev/urandom | base64; cat /proc/sys/kernel/random/uuid; echo $RANDOM$RANDOM$RANDOM$RANDOM")
 	if err != nil {

@@ -57,8 +57,7 @@ func Run(ctx context.Context, binary string, out io.Writer, only *regexp.Regexp)
 	return cases, through, errors.Join(context.Cause(ctx), w.Close())
 }
 
-// play runs a case. Whatever it tried, both sessions have their files and their
-// snapshots.
+// play runs a case. Afterwards both sessions must have their files and their snapshots.
 func play(ctx context.Context, w *World, c Case) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, caseWithin)
 	defer cancel()

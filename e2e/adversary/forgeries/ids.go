@@ -12,7 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-// made are ids that are none, or none of the session's.
+// createdIDs are ids that do not exist, or are not the session's.
 func createdIDs(h *house) map[string]any {
 	own := string(h.me.shot.ID)
 	return map[string]any{
@@ -85,7 +85,8 @@ func (h *house) byID(ctx context.Context, id any) (string, error) {
 			return "", err
 		}
 	}
-	// To delete what is not there is well; others' snapshots are looked at in the end.
+	// Deleting what does not exist succeeds; the snapshots of others are checked at the
+	// end.
 	if _, err := h.Once(ctx, http.MethodDelete, at, nil, nil); err != nil && !refusal(err) {
 		return "", err
 	}

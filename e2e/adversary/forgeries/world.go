@@ -15,8 +15,8 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-// World is two servers: one that lets nobody use the snapshots of others, and one
-// that lets those who say so.
+// World is two servers: one that forbids snapshots of other sessions, and one that allows
+// them where the call says so.
 type World struct {
 	Strict, Lenient *house
 

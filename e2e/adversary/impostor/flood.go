@@ -29,7 +29,8 @@ type waiting struct {
 const (
 	// most is a few more than the server accepts.
 	most = 72
-	// turnedAway is how long one of them stays away. Somebody is back every millisecond.
+	// turnedAway is how long a refused connection waits before the next try. There is a
+	// new one every millisecond.
 	turnedAway = 50 * time.Millisecond
 )
 
@@ -41,7 +42,7 @@ func (r Runner) flood() *flood {
 	return c
 }
 
-// stand waits in one place until it is turned away or called, and then in another.
+// stand holds a connection until it is closed or called, and then opens another.
 func (c *flood) stand() {
 	for {
 		select {
@@ -71,7 +72,7 @@ func (c *flood) stand() {
 	}
 }
 
-// call returns one that has a place: who had none was turned away at once.
+// call returns a connection that was accepted; a refused one is closed at once.
 func (c *flood) call() (net.Conn, error) {
 	const settled = 20 * time.Millisecond
 	for until := time.Now().Add(handshakeTimeout); time.Now().Before(until); time.Sleep(time.Millisecond) {

@@ -41,8 +41,8 @@ func Framed(kind runner.Kind, json []byte) []byte {
 // rest is room for what a frame has beside the field that is filled.
 const rest = 256
 
-// shapes are ways to fill a field: more than is read, a good deal more values than bytes,
-// and as much as is taken.
+// shapes are ways to fill a field: longer than is read, with more values than bytes, and
+// as long as is accepted.
 func (f Field) shapes(within runner.Bounds) [][]byte {
 	return [][]byte{
 		f.Filled(runner.MaxFrame - rest), f.Filled(1 << 20), f.Filled(within.Head - rest), f.Some(within.Head-rest, within.Values-rest/8),

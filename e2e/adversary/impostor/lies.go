@@ -18,8 +18,8 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// Forged is in every hostile text: whoever finds a line that begins with it, or the
-// character before it as it is, was taken in.
+// Forged is in every hostile text. Where a line begins with it, or the character before
+// it is unescaped, the text was not sanitized.
 const Forged = "level=ERROR msg=FORGED"
 
 // Escaped is the file that a tar of the impostor's has, if whoever unpacks it lets it
@@ -68,8 +68,8 @@ func lies() map[string]lie {
 // Lies names the ways to answer.
 func Lies() []string { return slices.Sorted(maps.Keys(lies())) }
 
-// Lie takes the runner's place again and again for so long, and answers everything in
-// one way. It returns how much was asked.
+// Lie takes the runner's place again and again until the time is over, and answers every
+// request in the same way. It returns how many requests there were.
 func (r Runner) Lie(how string, long time.Duration) (asked int, err error) {
 	write, ok := lies()[how]
 	if !ok {
@@ -219,7 +219,8 @@ func (r Runner) Forge(session dormouse.SessionID, generation uint64) error {
 	return errors.Join(errs...)
 }
 
-// Swap puts a file and links in turn at path, for so long. It returns how often.
+// Swap puts a file and links at path in turn until the time is over. It returns how
+// often.
 func Swap(path string, targets []string, long time.Duration) (n int, err error) {
 	draft := filepath.Join(filepath.Dir(path), ".swap")
 	for until := time.Now().Add(long); time.Now().Before(until); n++ {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bait is what lies about on the host for the server to be led to: a file, a directory
-// and a socket. Whoever opens, changes or reaches one of them is noticed.
+// bait is what attacks try to make the server open on the host: a file, a directory and a
+// socket. Any access to them is detected.
 type bait struct {
 	under             string // where all of it lies
 	file, dir, socket string

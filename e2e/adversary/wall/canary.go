@@ -14,8 +14,8 @@ import (
 	"unicode/utf16"
 )
 
-// canary is a text that is nowhere but where it was put, so that whoever shows it has
-// looked there. Each half of it alone tells as much: texts are cut off.
+// canary is a random text that is only where it was put. Whatever shows it, or half of
+// it, has read it there; texts may be cut off.
 type canary struct {
 	name string // where it was put
 	text string

@@ -69,8 +69,8 @@ func (t *trial) copy(ctx context.Context) {
 	_ = os.RemoveAll(dir)
 }
 
-// lieTo has the impostor answer for a few seconds all that the server asks, and looks
-// whether the session is of use again when that is over.
+// lieTo has the impostor answer all requests of the server for a few seconds, and then
+// checks that the session works again.
 func lieTo(how string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		if err := t.arm(ctx); err != nil {

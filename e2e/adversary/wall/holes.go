@@ -79,8 +79,8 @@ func complaint(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// settles looks whether the session is of use again: it rests, a snapshot of it is
-// taken, and it runs a command.
+// settles checks that the session works again: it is idle, a snapshot of it can be taken,
+// and it runs a command.
 func (t *trial) settles(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, t.of(30*time.Second))
 	defer cancel()
@@ -135,7 +135,7 @@ func fromTheFuture(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// inTime leaves a link in the place of the socket for a few beats of the link.
+// inTime puts a link in the place of the socket for a few heartbeats of the link.
 func inTime(ctx context.Context, t *trial) error {
 	within, cancel := context.WithTimeout(ctx, t.of(20*time.Second))
 	defer cancel()

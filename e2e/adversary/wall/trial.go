@@ -203,8 +203,8 @@ func (t *trial) delete(ctx context.Context, s *session) error {
 	}
 }
 
-// read reads all that is told of a session: through both doors its events, and what
-// the server lists of it.
+// read reads everything that is shown of a session: its events through both doors, and
+// the server's lists.
 func (t *trial) read(ctx context.Context, s *session) {
 	const within = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, t.of(within))

@@ -75,7 +75,7 @@ func (o observed) broke(b bounds) (why []string) {
 	return why
 }
 
-// spoiled reports whether what comes after cannot be told from what this case did.
+// spoiled reports whether the effects of this case cannot be told from those of the next.
 func (o observed) spoiled() bool {
 	return o.died != "" || o.grew > mostGrowth || o.undeleted != "" || o.neighbour != ""
 }

@@ -39,7 +39,7 @@ func memoryOf(pid int) (m memory, ok bool) {
 	return m, m.rss > 0
 }
 
-// tooMuch is the growth at which a server is killed before the machine suffers.
+// tooMuch is the growth at which a server is killed, to protect the machine.
 const tooMuch = 512 << 20
 
 // watch looks at one server while a case runs: how much memory it takes, and what of

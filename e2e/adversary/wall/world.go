@@ -90,8 +90,8 @@ func (w *world) start(ctx context.Context) (err error) {
 	return err
 }
 
-// warm has everything done once to no harm, so that what a server needs the first time
-// is not taken for growth.
+// warm does everything once without an attack, so that one-time allocations are not taken
+// for growth.
 func (w *world) warm(ctx context.Context) error {
 	t := &trial{world: w}
 	var err error

@@ -96,8 +96,8 @@ func (n *trial) deleteHalf(ctx context.Context) (stay []*sleeper) {
 	return stay
 }
 
-// leaks counts what nobody has. A server may be making a spare just then, so that
-// it is asked again for a while.
+// leaks counts resources without an owner. It is repeated for a while, since a server may
+// be making a spare just then.
 func (n *trial) leaks(ctx context.Context, when string, serving bool, awake, all []*sleeper) {
 	var up, down []dormouse.SessionID
 	for _, s := range all {

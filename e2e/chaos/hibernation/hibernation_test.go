@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-func TestNaps(t *testing.T) {
+func TestSessionsHibernateAndWakeWhileEverythingIsKilled(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("gVisor sandboxes need root")
 	}

@@ -80,7 +80,7 @@ func (s *sleeper) work(ctx, over context.Context) error {
 	return nil
 }
 
-// inTurn does one thing in a slot, unless the time is over before there is one.
+// inTurn does one thing in a slot, unless the time is over before a slot is free.
 func (s *sleeper) inTurn(over context.Context, do func() error) error {
 	select {
 	case s.trial.slots <- struct{}{}:

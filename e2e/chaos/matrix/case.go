@@ -285,7 +285,7 @@ func (s *stage) bounded(ctx context.Context) error {
 		return err
 	}
 	for _, e := range log {
-		if e.Time.After(at.Add(slack)) { // who is frozen writes nothing
+		if e.Time.After(at.Add(slack)) { // a frozen server writes nothing
 			took = e.Time.Sub(at)
 			break
 		}

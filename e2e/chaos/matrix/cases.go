@@ -235,8 +235,8 @@ func (m *Matrix) others(looked []seen) []Case {
 	return all
 }
 
-// zombie reports whether it is worth freezing a server there. A runner has no
-// lease, and a step of the schema is one that others wait for.
+// zombie reports whether a freeze at a point makes sense. A runner has no lease, and
+// other servers wait for a step of the schema.
 func zombie(k play.Kind, a rig.Arm) bool {
 	kinds := []string{"exec", "exec-person", "queue", "model-stream", "custom", "interrupt-exec", "hibernate", "wakeup", "question", "child", "tree", "delete"}
 	return slices.Contains(kinds, k.Name) && !a.InRunner() && !strings.HasPrefix(string(a.Point), "migrate.")

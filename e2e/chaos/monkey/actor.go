@@ -173,7 +173,7 @@ func (a *actor) wake(ctx context.Context) error {
 	return err
 }
 
-// cancelOne queues two prompts and takes the second back, if it has not begun.
+// cancelOne queues two prompts and cancels the second, unless its turn has begun.
 func (a *actor) cancelOne(ctx context.Context) error {
 	if err := a.ask(ctx, rig.Step{"text": "slow", "delay_ms": 80}); err != nil {
 		return err

@@ -242,8 +242,8 @@ func (s *chaos) judge(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// rest gives every session the time it may take to rest, a new prompt, and
-// its first judgement.
+// rest waits until every session is idle, sends each a new prompt, and judges it a first
+// time.
 func (s *chaos) rest(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, p := range s.players() {

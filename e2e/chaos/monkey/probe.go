@@ -13,9 +13,9 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// probe is a client that asks for the least there is, over and over: how long it
-// waits is how long there is no service. It goes to the same server as long as
-// that answers, so that each has sessions to lose.
+// probe is a client that repeats the cheapest request: how long it waits is how long the
+// service is down. It stays with one server as long as that answers, so that each has
+// sessions to lose.
 type probe struct {
 	*play.Play
 	home  *rig.Keeper

@@ -132,7 +132,7 @@ func (w *workshop) build(ctx context.Context, m mutant) (broken, good subject, e
 	return broken, good, err
 }
 
-// look returns what is wrong with a mutant, and not with what it was made of.
+// look returns what is wrong with a mutant but not with the server that it was made from.
 func (w *workshop) look(ctx context.Context, b built) (string, error) {
 	defer func() { _ = os.RemoveAll(filepath.Join(w.dir, b.name)) }()
 	if b.err != nil {

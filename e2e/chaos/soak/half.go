@@ -127,9 +127,9 @@ func (h *half) serve(ctx context.Context, end time.Time) error {
 	return h.leave(ctx)
 }
 
-// plan decides how long there is load in a round, and how many rounds a server
-// lives: several, so that what a life gathers shows; and there are several lives,
-// so that what they leave behind shows.
+// plan decides how long the load of a round lasts, and for how many rounds a server
+// lives. A life has several rounds, to see what a server accumulates; there are several
+// lives, to see what they leave behind.
 func (h *half) plan(left time.Duration) (load time.Duration) {
 	const shortest, longest, enough, rest = 5 * time.Second, 30 * time.Second, 24, 8 * time.Second
 	load = min(max(left/enough-rest, shortest), longest)
@@ -223,8 +223,8 @@ func (h *half) round(ctx context.Context, load time.Duration) error {
 	return err
 }
 
-// visit has a session live through a chapter. One that has lived its life is judged
-// and deleted instead, and another takes its place, which is made at once.
+// visit runs a chapter of a session. A session that has had all its chapters is judged
+// and deleted instead, and replaced by a new one.
 func (h *half) visit(ctx context.Context, m *member) (*member, error) {
 	if m.age < chapters {
 		return m, h.live(ctx, m)

@@ -56,8 +56,8 @@ func (m *member) kind() play.Kind {
 	return k
 }
 
-// chapter is one piece of the life of a session, which is made if it is not there,
-// and sleeps in the end.
+// chapter is one piece of the life of a session, which is created if it does not exist,
+// and hibernates at the end.
 func (m *member) chapter(ctx context.Context) error {
 	if m.Session == nil {
 		if err := m.Start(m.half.ctx, m.half.client, m.kind(), m.rand.IntN(2) == 0); err != nil {

@@ -16,8 +16,8 @@ import (
 // restWithin is how long it may take after the load until nothing goes on.
 const restWithin = 60 * time.Second
 
-// rest waits until nothing goes on: everything sleeps, no server has a session in
-// memory, and nothing is there that nobody has.
+// rest waits until everything is idle: all sandboxes hibernate, no server has a session
+// in memory, and no resource is without an owner.
 func (h *half) rest(ctx context.Context) error {
 	known, err := h.known(ctx)
 	if err != nil {

@@ -56,8 +56,8 @@ type Slope struct {
 	most, slack   float64
 }
 
-// most is how many times as much there may be. Few sessions have more or less of
-// something by chance alone: the fewer they are, the more that is.
+// most is the largest ratio that is no growth. Small numbers vary more by chance, so it
+// is larger for them.
 func (m measure) most(sessions int) float64 {
 	const most, chance = 1.2, 2.5
 	if m.sessions {
@@ -134,8 +134,8 @@ func median(values []float64) float64 {
 	return v[len(v)/2]
 }
 
-// judge finds how everything that was measured in one half came to be. What could
-// not be compared is named.
+// judge decides about everything that was measured in one half. What could not be
+// compared is named.
 func judge(half string, points map[string][]point, sessions, rounds, life int) (slopes []Slope, missing []string) {
 	for _, m := range measures {
 		add := func(over string, before, after float64, ok bool) {

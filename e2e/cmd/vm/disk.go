@@ -163,7 +163,7 @@ func (m machine) limits() (string, error) {
 		return "", fmt.Errorf("-tests: %w", err)
 	}
 	var names []string
-	for _, file := range []string{"limits_test.go", "crowd_test.go", "weight_test.go"} {
+	for _, file := range []string{"limits_test.go", "cpus_test.go", "weight_test.go"} {
 		raw, err := os.ReadFile(filepath.Join("sandbox", "gvisor", file))
 		if err != nil {
 			return "", err

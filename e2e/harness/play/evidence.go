@@ -54,8 +54,8 @@ func (p *Play) tree(ctx context.Context) (oracle.Tree, error) {
 	return tree, nil
 }
 
-// assign gives what commands left to the sessions whose ops they were, and
-// returns what belongs to none of them.
+// assign gives the marks of commands to the sessions whose ops they were, and returns
+// those that belong to none.
 func assign(tree oracle.Tree, effects []rig.Effect) (rest []rig.Effect) {
 	of := make(map[dormouse.OpID]*oracle.Evidence)
 	for i := range tree {

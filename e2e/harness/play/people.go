@@ -9,8 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// ignoreConflict: the session was not where the command can be carried out,
-// which after a crash is for the session to say and not for its client.
+// ignoreConflict ignores that the session's state does not allow the command: after a
+// crash the client cannot know that state.
 func ignoreConflict(err error) error {
 	if r := rig.Refused(err); r != nil && r.Status == http.StatusConflict {
 		return nil

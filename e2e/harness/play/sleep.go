@@ -49,7 +49,7 @@ func (p *Play) Family() []*Play {
 	return all
 }
 
-// Leave stops following the session and those that descend from it, until Return.
+// Leave stops following the session and its descendants until Return.
 func (p *Play) Leave() {
 	for _, q := range append(p.Family(), p) {
 		q.Follower.Close()

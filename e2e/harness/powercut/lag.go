@@ -90,7 +90,7 @@ func (l *lag) drop() {
 	clear(l.pages)
 }
 
-// settle is a sync that succeeded. It reports whether all of the file is durable.
+// settle records a sync that succeeded. It reports whether all of the file is durable.
 func (l *lag) settle() (bool, error) {
 	at, err := l.file.Stat()
 	if err != nil {

@@ -60,7 +60,7 @@ type Unsynced struct {
 // Name is the page number of what is not a page.
 const Name = -1
 
-// PageSize is how much a disk writes at once, unless it is torn.
+// PageSize is how much a disk writes atomically, unless a test tears pages.
 const PageSize = 4096
 
 // Keep says how many bytes of something reached the disk all the same. Of a

@@ -84,8 +84,8 @@ func (f *Fleet) Token() string { return f.Keepers[0].Token() }
 // Steer sends clients to one server as long as that answers; nil is any.
 func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
 
-// Live returns a life to ask, another one each time, and waits while there is
-// none. That it listens does not say that it answers.
+// Live returns a running server, another one each time, and waits while there is none. It
+// may listen and not answer.
 func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	for {
 		if k := f.steered.Load(); k != nil {
@@ -114,9 +114,8 @@ func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	}
 }
 
-// Blame looks after a life that left a client without an answer, as whoever
-// spreads requests over servers does. If it is not well, it is not asked for a
-// moment, unless there is nobody else.
+// Blame checks a server that left a client without an answer, as a load balancer does. If
+// it is not well, it gets no requests for a moment, unless there is no other.
 func (f *Fleet) Blame(l *Life) {
 	const moment = time.Second
 	if l.well() {

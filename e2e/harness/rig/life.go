@@ -117,7 +117,7 @@ func (l *Life) FreezeFor(d time.Duration) (thawed <-chan struct{}) {
 	return done
 }
 
-// thaw lets a process that froze where it was armed go on after a while.
+// thaw resumes, after a while, a process that froze at its crash point.
 func (l *Life) thaw(after time.Duration) {
 	for !l.Frozen() {
 		select {

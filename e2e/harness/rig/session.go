@@ -125,7 +125,7 @@ func (c *Client) List(ctx context.Context, query string) ([]Shown, error) {
 	return all, err
 }
 
-// list is List as the server spells it.
+// list is List as the server's JSON has it.
 func (c *Client) list(ctx context.Context, query string) ([]json.RawMessage, error) {
 	var all []json.RawMessage
 	for after := ""; ; {

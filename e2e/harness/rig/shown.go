@@ -8,8 +8,8 @@ import (
 // Shown is what the server says of a session.
 type Shown client.Session
 
-// Settled reports whether the session rests: nothing is wanted of the server.
-// What waits for people rests as well.
+// Settled reports whether the session is idle: the server wants nothing for it. A session
+// that waits for people counts as idle.
 func (s Shown) Settled() bool {
 	for _, c := range s.Children {
 		if c.Stage != client.ChildStarted {

@@ -22,7 +22,7 @@ import (
 type Witness struct {
 	// Dir is where commands write, as they see it.
 	Dir string
-	// Inside says that this is the workspace: what is gone from there was lost.
+	// Inside says that this is the workspace: an effect that is missing there was lost.
 	Inside bool
 
 	files, lines string          // below Dir: where files are counted, and what commands append to

@@ -1,5 +1,5 @@
-// Package wire is what lies between a server and something it depends on: a
-// connection that can be refused, cut, held up, or cut at a given word.
+// Package wire is a connection between a server and something it depends on, which can be
+// refused, cut, delayed, or cut at a given word.
 package wire
 
 import (
@@ -43,8 +43,8 @@ type Piece struct {
 // pair is one connection, both ends of it.
 type pair struct{ near, far net.Conn }
 
-// cut breaks the connection. The far end still gets what was sent to it; the
-// near one is not told that all was said.
+// cut breaks the connection. The far end still receives what was sent to it, and the
+// near end gets a reset.
 func (p *pair) cut() {
 	if t, ok := p.near.(*net.TCPConn); ok {
 		_ = t.SetLinger(0)

@@ -28,7 +28,7 @@ const (
 	Working   Rule = "working"   // an agent does nothing while its session is idle
 	Spans     Rule = "spans"     // model requests begin and end, one at a time, and what a model said is inside
 	Tools     Rule = "tools"     // a call has one result, and a result has a call
-	Asked     Rule = "asked"     // who is asked answers once, and nothing runs before
+	Asked     Rule = "asked"     // a person who is asked answers once, and nothing runs before
 	Action    Rule = "action"    // requires_action lists exactly what is open
 	Interrupt Rule = "interrupt" // what was interrupted goes no further
 	Errors    Rule = "errors"    // retries that are exhausted end the turn, and the turn says so

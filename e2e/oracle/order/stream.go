@@ -90,9 +90,8 @@ func (c *checker) whole(e *event) {
 	s.done = "the event itself"
 }
 
-// Within holds what one connection saw against the log: what was stored must be
-// one piece of it, without a gap. What the log had when the connection ended may
-// be more.
+// Within compares what one connection saw with the log: the stored events must be one
+// part of the log, without a gap. The log may go on after the connection ended.
 func Within(stream, log []json.RawMessage) []Finding {
 	c := newChecker(true)
 	place := make(map[string]int)

@@ -12,7 +12,7 @@ import (
 //go:embed gaps.txt
 var known string
 
-// Gaps spells the tests that failed, one line each.
+// Gaps lists the tests that failed, one line each.
 func Gaps(all []Outcome) string {
 	var lines []string
 	for _, o := range all {

@@ -147,7 +147,7 @@ func (r *Report) String() string {
 		len(r.count.Replies), replies, r.count.Frames, len(r.count.Events), r.count.Wrong)
 }
 
-// Routes spells the operations that were answered, with their statuses.
+// Routes lists the operations that were answered, with their statuses.
 func (r *Report) Routes() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

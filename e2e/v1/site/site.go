@@ -181,8 +181,7 @@ func (s *Site) Do(ctx context.Context, method, path string, body, into any) erro
 	return s.Send(req, into)
 }
 
-// Send sends a request of one's own making. It shows the key unless the request
-// shows something else.
+// Send sends a request as it is. It adds the key unless the request has another.
 func (s *Site) Send(req *http.Request, into any) error {
 	if req.Header.Get("Authorization") == "" && req.Header.Get("X-Api-Key") == "" {
 		req.Header.Set("X-Api-Key", s.Token())

@@ -33,8 +33,8 @@ type Program struct {
 // Keys is the program that names its requests, which may be cut off anywhere.
 const Keys = "keys"
 
-// Untold are where a server has made the session of that program, or has taken its
-// message, and tells nobody.
+// Untold are crash points at which a server has created the program's session, or has
+// taken its message, and has told nobody.
 func Untold() []rig.Arm {
 	return []rig.Arm{
 		{Point: crash.PromptAnswered, Visit: 1}, {Point: crash.PromptAnswered, Visit: 2}, {Point: crash.PromptCommitted, Visit: 1},

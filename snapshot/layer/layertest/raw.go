@@ -103,7 +103,7 @@ func pax(kind byte, records ...string) []byte {
 	return append(block("records", kind, int64(text.Len())), pad(text.String())...)
 }
 
-// sparse is a file of nothing but a hole, as tar wrote them once.
+// sparse is a file that is one hole, as older versions of tar wrote them.
 func sparse(name string, size int64) []byte {
 	b := block(name, 'S', 0)
 	copy(b[257:], "ustar  \x00")

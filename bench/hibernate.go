@@ -15,24 +15,24 @@ import (
 // in MiB. The first is next to nothing.
 var touched = []int{0, 64, 256, 500}
 
-// napper is a session that hibernates and wakes again and again.
-type napper struct {
+// sleeper is a session that hibernates and wakes again and again.
+type sleeper struct {
 	s        *server
 	session  string
 	events   *follower
-	pid      string // of its shell, which is to be the same afterwards
+	pid      string // of its shell, which must not change
 	mebibyte int
 	down, up sample
 	disk     sample // the time in which this disk takes as much
 }
 
-// naps measures hibernation and waking over how much memory is in use. What is in
-// the memory is random, so that nobody can save it by packing it. Beside it stands
-// what this disk takes to keep as many bytes.
-func (b *bench) naps(ctx context.Context, s *server) error {
-	var all []*napper
+// hibernations measures hibernating and waking by the amount of memory in use. The memory
+// is random, so that compression cannot help. It is compared with storing as many bytes
+// on this disk.
+func (b *bench) hibernations(ctx context.Context, s *server) error {
+	var all []*sleeper
 	for _, mib := range touched {
-		n, err := newNapper(ctx, s, mib)
+		n, err := newSleeper(ctx, s, mib)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (b *bench) naps(ctx context.Context, s *server) error {
 			if round == 1 { // the one before only warmed things up
 				n.down, n.up, n.disk = nil, nil, nil
 			}
-			if err := n.nap(ctx, b.dir); err != nil {
+			if err := n.cycle(ctx, b.dir); err != nil {
 				return fmt.Errorf("with %d MiB: %w", n.mebibyte, err)
 			}
 		}
@@ -65,14 +65,14 @@ func (b *bench) naps(ctx context.Context, s *server) error {
 	return nil
 }
 
-// newNapper makes a session in which a shell and a process live. The process has
-// filled its memory.
-func newNapper(ctx context.Context, s *server, mib int) (*napper, error) {
+// newSleeper creates a session with a shell and a process. The process has filled its
+// memory.
+func newSleeper(ctx context.Context, s *server, mib int) (*sleeper, error) {
 	session, err := s.createBox(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n := &napper{s: s, session: session, mebibyte: mib}
+	n := &sleeper{s: s, session: session, mebibyte: mib}
 	fill := fmt.Sprintf(`perl -e 'open F, "<", "/dev/urandom"; sysread(F, $b, 1 << 20, $_ << 20) for 0..%d-1; open R, ">", "ready"; close R; sleep 1 while 1' </dev/null >/dev/null 2>&1 &`, mib)
 	if _, err := s.exec(ctx, session, "main", fill); err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func newNapper(ctx context.Context, s *server, mib int) (*napper, error) {
 	return n, err
 }
 
-// nap hibernates the session and wakes it by a command that its shell answers.
-func (n *napper) nap(ctx context.Context, dir string) error {
+// cycle hibernates the session and wakes it with a command that its shell answers.
+func (n *sleeper) cycle(ctx context.Context, dir string) error {
 	if err := n.down.timed(func() error {
 		if err := n.s.call(ctx, http.MethodPost, "/api/sessions/"+n.session+"/hibernate", nil, nil); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (n *napper) nap(ctx context.Context, dir string) error {
 	if err := n.up.timed(func() error { return n.s.says(ctx, n.session, "main", "echo $$ $(jobs -p)", n.pid) }); err != nil {
 		return fmt.Errorf("wake: %w", err)
 	}
-	if err := n.s.awaitSpares(ctx, 1); err != nil { // making the next is in nobody's way
+	if err := n.s.awaitSpares(ctx, 1); err != nil { // making the next spare must not slow this down
 		return err
 	}
 	time.Sleep(moment)
@@ -117,7 +117,7 @@ func (n *napper) nap(ctx context.Context, dir string) error {
 // asleep is the mark of a sandbox that has ended.
 const asleep = "\nevent: sandbox.stopped\n"
 
-// keepRandom writes so much to a file that nobody can pack, and returns once it is
+// keepRandom writes this many incompressible bytes to a file, and returns once it is
 // durable.
 func keepRandom(dir string, mib int) (err error) {
 	f, err := os.Create(filepath.Join(dir, "kept"))

@@ -133,9 +133,13 @@ func TestB04OnVolumesNoInodesRefusesWhatNeedsAFileAndRecovers(t *testing.T) {
 	free := w.fillInodes()
 	awake.run("echo kept > file") // which is on its own volume
 	needs.send("box", needs.script(rig.Bash("echo ran >> effects"), rig.Say("there was no space for a sandbox at first")))
-	needs.sees(dormouse.SessionStatusRescheduled, 1)
+	needs.sees(dormouse.SandboxWarming, 1)
+	must(t, sleep.For(w.ctx, 2*time.Second)) // as long as that is tried again
 	free()
 	needs.rests()
+	if n := len(only(needs.Follower.Seen(), dormouse.SessionStatusRescheduled)); n > 0 {
+		t.Errorf("%d attempts were lost meanwhile", n)
+	}
 	l := &lined{Session: needs.Session, w: w}
 	if got := l.run("cat effects"); got != "ran\n" || w.Lives() != 1 {
 		t.Errorf("the command left %q, and it took %d servers", got, w.Lives())

@@ -144,6 +144,25 @@ func TestB43WhatSleepsOnAFullDiskWakesWhenThereIsRoom(t *testing.T) {
 	}
 }
 
+// The same where it is files that the disk has no room for.
+func TestB43WhatSleepsOnADiskFullOfFilesWakesWhenThereIsRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, loopDisk(t, "240M", "--snapshots", "off", "--spares", "0"))
+	l := w.onVolumes(nil)
+	l.run("setsid sh -c 'echo $$ >/tmp/pid; exec sleep 1000' >/dev/null 2>&1 & sleep 1")
+	l.sleeps()
+	free := w.fillInodes()
+	result, err := l.Ask(w.ctx, rig.Asked{ClientID: "early", Command: "true"})
+	must(t, err)
+	if !strings.Contains(result.Error, "no space left") {
+		t.Errorf("a command is answered with %+v", result)
+	}
+	free()
+	if got := l.run("kill -0 $(cat /tmp/pid) && echo runs"); got != "runs\n" {
+		t.Errorf("it woke with %q", got)
+	}
+}
+
 // drain takes a little away from what fills the disk, with which the database goes on.
 func (w *world) drain() {
 	w.t.Helper()

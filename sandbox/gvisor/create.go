@@ -18,6 +18,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 	"github.com/dormouse-run/dormouse/sandbox"
 	"github.com/dormouse-run/dormouse/sandbox/gvisor/volume"
+	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
 func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
@@ -29,11 +30,11 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 		m, missing = d.install(ctx, spec, m)
 	}
 	if err := os.MkdirAll(v.Dir, 0o700); err != nil {
-		return nil, err
+		return nil, layer.Full(err)
 	}
 	unlock, err := v.Lock(ctx)
 	if err != nil {
-		return nil, err
+		return nil, layer.Full(err)
 	}
 	defer unlock()
 	if err := errors.Join(v.CheckWorkspace(spec.Workspace), d.takeBranch(v)); err != nil {
@@ -42,6 +43,9 @@ func (d *Driver) create(ctx context.Context, spec sandbox.Spec) (*live, error) {
 	l, err := d.adopt(ctx, v, spec)
 	if l != nil || err != nil {
 		return l, err
+	}
+	if err := d.volumes.FitsFiles(); err != nil {
+		return nil, err
 	}
 	return d.start(ctx, v, spec, m, missing)
 }

@@ -87,3 +87,17 @@ func (s *Store) FitsImage(need int64) error {
 	}
 	return err
 }
+
+// FitsFiles refuses to make a sandbox on a disk that can name few files more: one takes
+// about twenty, and without one of them processes that sleep would be lost.
+func (s *Store) FitsFiles() error {
+	const few = 128
+	var at unix.Statfs_t
+	if err := unix.Statfs(s.dir, &at); err != nil {
+		return fmt.Errorf("look how full the disk is: %w", err)
+	}
+	if at.Files > 0 && at.Ffree < few { // some file systems make them as they are needed
+		return fmt.Errorf("%w: a sandbox needs %d files of the disk, and it can have %d more", dormouse.ErrFull, few, at.Ffree)
+	}
+	return nil
+}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -350,4 +351,20 @@ func TestAMemoryImageLeavesRoomToOthers(t *testing.T) {
 	if err := d.FitsImage(free - minReserve/8); !errors.Is(err, dormouse.ErrFull) {
 		t.Errorf("one that fills the disk is refused with %v, want %v", err, dormouse.ErrFull)
 	}
+}
+
+func TestNoSandboxIsMadeWhereFewFilesFit(t *testing.T) {
+	d := newDisk(t, 32)
+	must(t, d.FitsFiles())
+	dir := filepath.Join(d.dir, "filler")
+	must(t, os.Mkdir(dir, 0o700))
+	var err error
+	for n := 0; err == nil; n++ {
+		err = os.WriteFile(filepath.Join(dir, strconv.Itoa(n)), nil, 0o600)
+	}
+	if err := d.FitsFiles(); !errors.Is(err, dormouse.ErrFull) {
+		t.Errorf("on a disk that is full of files: %v", err)
+	}
+	must(t, os.RemoveAll(dir))
+	must(t, d.FitsFiles())
 }

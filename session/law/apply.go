@@ -238,7 +238,7 @@ func applyTurnStarted(s *State, e dormouse.Event) {
 		take(t.Attention.Prompts)
 	}
 	t.Turn = turn
-	s.Workspace.Before = 0
+	s.Workspace.Before, s.Workspace.Behind = 0, 0
 }
 
 // applyOpEnd closes an op. Its tool call has its result now, unless the op only

@@ -47,8 +47,10 @@ type Workspace struct {
 	Touched uint64 `json:"touched,omitempty"`
 	Live    bool   `json:"live,omitempty"`
 	// Before is the seq of the newest prompt whose snapshot before the turn was taken, or
-	// given up. It counts until that turn has begun.
+	// given up. It counts until that turn has begun. Behind is how many were taken for it
+	// during which people may have changed files again.
 	Before uint64 `json:"before,omitempty"`
+	Behind int    `json:"behind,omitempty"`
 }
 
 // Called is the seq at which a tool call of a turn ended.
@@ -98,7 +100,11 @@ func WantSnapshot(s State) *WantedSnapshot {
 		return &WantedSnapshot{ID: DeriveSnapshotID(s.Session, dormouse.SnapshotSealing, s.Sandbox.Generation), Reason: dormouse.SnapshotSealing}
 	}
 	if prompt := beforeTurn(s); prompt > 0 {
-		return &WantedSnapshot{ID: DeriveSnapshotID(s.Session, dormouse.SnapshotBefore, prompt), Reason: dormouse.SnapshotBefore}
+		name := dormouse.SnapshotBefore
+		if n := s.Workspace.Behind; n > 0 {
+			name += strconv.Itoa(n)
+		}
+		return &WantedSnapshot{ID: DeriveSnapshotID(s.Session, name, prompt), Reason: dormouse.SnapshotBefore}
 	}
 	return nil
 }
@@ -422,6 +428,10 @@ func markClean(s *State, seq uint64, live bool) {
 	s.Workspace.Live = live
 }
 
+// maxBehind is how many more snapshots a turn waits for while people go on changing files.
+// Each holds only what changed since the one before, and so takes only as long.
+const maxBehind = 5
+
 // closeSnapshot notes that a snapshot was taken, or will not be.
 func closeSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 	s.Asked = slices.DeleteFunc(s.Asked, func(a dormouse.SnapshotAsk) bool { return a.ID == id })
@@ -435,7 +445,11 @@ func closeSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 	case dormouse.SnapshotSealing:
 		s.Workspace.Open, s.Workspace.Due, s.Workspace.Calls = false, 0, nil
 	case dormouse.SnapshotBefore:
-		s.Workspace.Before = s.nextPrompt()
+		if s.Workspace.Touched > 0 && s.Workspace.Behind < maxBehind {
+			s.Workspace.Behind++
+		} else {
+			s.Workspace.Before = s.nextPrompt()
+		}
 	}
 	begun := slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil })
 	if !begun && !s.changed() { // what others did is in this snapshot, and the next turn needs none for it

@@ -53,6 +53,9 @@ func TestCreateWithAPromptRunsIt(t *testing.T) {
 	}
 	path := "/api/sessions/" + string(made.Session)
 	h.rested(path)
+	if u := h.show(path).Usage; u.OutputTokens == 0 || u.ListCost != (dormouse.Money{Currency: "USD", Amount: "0"}) {
+		t.Errorf("it used %+v", u)
+	}
 	got := types(h.events(path, "").Events)
 	for _, want := range []string{"prompt.queued", "user.message", "agent.tool_use", "agent.tool_result", "agent.message", "session.status_idle"} {
 		if !slices.Contains(got, want) {

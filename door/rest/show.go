@@ -61,10 +61,7 @@ func (s *Server) showSession(c call) error {
 		Environment: state.Environment, Image: state.Image,
 		Sandbox: sandboxOf(state),
 		Threads: threadsOf(state, calls), Questions: questionsOf(state, calls), Wakeups: wakeupsOf(state), Children: childrenOf(state), Workspace: workspaceOf(state),
-		Usage: dormouse.UsageTotal{
-			InputTokens: state.Usage.InputTokens, OutputTokens: state.Usage.OutputTokens,
-			CacheReadInputTokens: state.Usage.CacheReadInputTokens, ActiveSeconds: state.Active.Seconds(),
-		},
+		Usage: dormouse.Total(state.Usage, state.CostMicros, state.Active),
 	}
 	if a := state.Attention(); a != nil {
 		view.Attention = a.Reason

@@ -2,7 +2,8 @@ package dormouse
 
 import "strings"
 
-// Actor says who caused a command or an event: "user:ada", "agent", "server".
+// Actor is the person or part of the system that caused a command or an event:
+// "user:ada", "agent", "server".
 type Actor string
 
 // The actors that are not people.

@@ -15,7 +15,8 @@ var (
 	ErrConflict = errors.New("conflict")
 	// ErrTerminated: the session has ended and takes no more.
 	ErrTerminated = errors.New("session is terminated")
-	// ErrLeaseLost: somebody with a newer epoch writes this session now.
+	// ErrLeaseLost: another server has claimed this session under a newer epoch and
+	// writes it now.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrUnknownOutcome: the write may or may not have happened.
 	ErrUnknownOutcome = errors.New("outcome unknown")

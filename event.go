@@ -15,8 +15,8 @@ type Event struct {
 	Actor   Actor           `json:"actor"`
 	Time    time.Time       `json:"time"`
 	Payload json.RawMessage `json:"payload,omitempty"`
-	// Blob names the payload when it is too large for a row; Payload is then
-	// empty until somebody needs it.
+	// Blob names the payload when it is too large for a row; Payload is then empty until it
+	// is fetched.
 	Blob Digest `json:"blob,omitempty"`
 }
 
@@ -140,7 +140,7 @@ const (
 	EventDamaged EventType = "damaged"
 )
 
-// Audience says who is shown an event.
+// Audience says to which readers an event is shown.
 type Audience int
 
 // The audiences, each containing the next.
@@ -153,8 +153,8 @@ const (
 	ForCore
 )
 
-// Audience returns who is shown events of this type. An unknown type is taken for an
-// internal one of a newer version.
+// Audience returns to which readers events of this type are shown. An unknown type is
+// treated as an internal one of a newer version.
 func (t EventType) Audience() Audience {
 	switch t {
 	case UserMessage, UserInterrupt, UserToolConfirmation, UserCustomToolResult, SystemMessage,

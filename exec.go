@@ -30,7 +30,7 @@ type ExecAsk struct {
 	Shell string `json:"shell,omitempty"`
 }
 
-// Validate refuses a command that nobody could run.
+// Validate refuses a command that cannot be run.
 func (a ExecAsk) Validate() error {
 	switch {
 	case a.Command == "":
@@ -55,7 +55,7 @@ type ExecAnswer struct {
 	// bytes between them.
 	Output  []byte `json:"output,omitempty"`
 	Omitted int64  `json:"omitted,omitempty"`
-	// Error says why it did not run, or why nobody knows whether it did.
+	// Error says why it did not run, or why it is unknown whether it did.
 	Error    string `json:"error,omitempty"`
 	TimedOut bool   `json:"timed_out,omitempty"`
 	Killed   bool   `json:"killed,omitempty"`

@@ -380,12 +380,12 @@ type SandboxFact struct {
 	Snapshots SnapshotPolicy `json:"snapshots,omitempty"`
 	// Seals says that its workspace is sealed when it has stopped.
 	Seals bool `json:"seals,omitempty"`
-	// Watched says that workspace.touched is recorded before anybody is let into it.
+	// Watched says that workspace.touched is recorded before a visitor is let into it.
 	Watched bool `json:"watched,omitempty"`
 }
 
-// MaxStirs is how long background tasks and busy processes keep a sandbox awake
-// that nobody uses.
+// MaxStirs is how long background tasks and busy processes keep a sandbox awake that is
+// otherwise not used.
 const MaxStirs = 30 * time.Minute
 
 // What becomes of processes.

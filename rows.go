@@ -107,9 +107,9 @@ func (r Rows) SnapshotBlobsAfter(before []SnapshotBlobs) []SnapshotBlobs {
 	return after
 }
 
-// Arriving lays out a session whose log is not all there yet. It has no tenant and
-// no phase and is never due: nobody is shown it, and no server runs it. A rebuild
-// makes it a session when the last event is there.
+// Arriving lays out a session whose log is not all there yet. It has no tenant and no phase
+// and is never due: it is not listed, and no server runs it. A rebuild makes it a session
+// when the last event is there.
 func Arriving(id SessionID, created time.Time, last Event) *Rows {
 	return &Rows{Session: SessionRow{Session: id, Created: created, Updated: last.Time, Seq: last.Seq}}
 }

@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Recovery says who decides when a crash ends an attempt.
+// Recovery says whether the server or a person decides what to do when a crash ends an
+// attempt.
 type Recovery string
 
 // The recovery policies.
@@ -87,7 +88,7 @@ type Created struct {
 	Tags      []string          `json:"tags,omitempty"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Agent     AgentConfig       `json:"agent"`
-	// Recovery says who decides after a crash.
+	// Recovery says whether the server or a person decides after a crash.
 	Recovery Recovery `json:"recovery"`
 	// FlushOnError cancels what is queued when a turn runs out of attempts, as
 	// the Managed Agents API says.

@@ -16,7 +16,7 @@ type Layer struct {
 	// Bytes and Entries are of the files in it.
 	Bytes   int64 `json:"bytes"`
 	Entries int   `json:"entries"`
-	// Paths is how many bytes their paths are together, zero if nobody has counted them.
+	// Paths is how many bytes their paths are together, zero if they were not counted.
 	Paths int64 `json:"paths,omitempty"`
 }
 
@@ -52,7 +52,7 @@ type Snapshot struct {
 const (
 	SnapshotOfTurn  = "turn"  // a turn has ended
 	SnapshotOfCall  = "call"  // a tool call has ended
-	SnapshotAsked   = "asked" // somebody wants it
+	SnapshotAsked   = "asked" // a client or an agent asked for it
 	SnapshotSealing = "seal"  // the sandbox has stopped
 	// SnapshotBefore is taken before a turn begins, if files may have changed since the
 	// last one.
@@ -150,8 +150,8 @@ type WorkspaceSwap struct {
 	Replaced SnapshotID `json:"replaced,omitempty"`
 }
 
-// WorkspaceTouch is the payload of workspace.touched: somebody is let into the sandbox
-// in a way that may change files, by a terminal, a port or a tree of files.
+// WorkspaceTouch is the payload of workspace.touched: a visitor enters the sandbox in a way
+// that may change files, by a terminal, a port or a tree of files.
 type WorkspaceTouch struct {
 	Generation uint64 `json:"generation"`
 	By         string `json:"by"`

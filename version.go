@@ -3,9 +3,9 @@ package dormouse
 import "fmt"
 
 // LogVersion is the newest version of the log that this program can fold. It rises by
-// one whenever a type of event is added, and whenever folding an event comes to mean
-// something else: a program that does not know of it would go on from a state that
-// nobody has decided. EventType.Version says which events need it.
+// one whenever a type of event is added, and whenever the meaning of folding an event
+// changes: a program that does not know of the change would go on from a wrong state.
+// EventType.Version says which events need it.
 //
 // In a rolling upgrade older servers go on with every session whose log needs no more
 // than they know, and leave the others to newer ones.

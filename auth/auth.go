@@ -1,6 +1,6 @@
-// Package auth authenticates requests. On one machine there is one user: whoever can
-// read the token file. The token is made on first use, is readable by its owner alone,
-// and is sent in a header, never in a URL.
+// Package auth authenticates requests. On one machine there is one user: anyone who
+// can read the token file. The token is made on first use, is readable by its owner
+// alone, and is sent in a header, never in a URL.
 package auth
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// Principal is who sends a request.
+// Principal is the authenticated sender of a request.
 type Principal struct {
 	Tenant string
 	Actor  dormouse.Actor
@@ -90,7 +90,7 @@ func makeToken(path string) (token string, err error) {
 	return token, nil
 }
 
-// Authenticate returns who sent an Authorization header.
+// Authenticate returns the principal that an Authorization header proves.
 func (l *Local) Authenticate(header string) (Principal, bool) {
 	scheme, token, ok := strings.Cut(header, " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// follower reads a session's events over a connection of its own, without the client
-// that everybody else uses. It looks for two marks in the bytes and at nothing else, so that the reader costs little of
-// what the writer is measured by.
+// follower reads a session's events over a connection of its own, without the HTTP client
+// of the other measurements. It looks for two marks in the bytes and at nothing else, so
+// that the reader adds little to the measured time of the writer.
 type follower struct {
 	conn net.Conn
 	end  []byte

@@ -1,10 +1,11 @@
-// Package main is the bench: the built binary, from outside, beside real
-// alternatives that are measured in the same run, turn by turn. What it prints
-// are ratios first, because those travel from machine to machine, and beside
-// them the floors of this one: what its disk takes to sync and its kernel to
-// start a program.
+// Package main is the bench: it measures the built binary, from outside, and
+// real alternatives in the same run, alternating between them. Its output is
+// first of all ratios, because those are comparable between machines, and
+// beside them the floors of this machine: what its disk takes to sync and its
+// kernel to start a program.
 //
-// Every number with a target is held to it, and a missed one fails the run.
+// Every number with a target is compared with it, and a missed target fails the
+// run.
 package main
 
 import (

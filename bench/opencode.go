@@ -16,9 +16,9 @@ import (
 const opencodeVersion = "1.18.33"
 
 // opencode is `opencode serve` with the scripted model as its only provider. It
-// is set up to be as quick as it can be: it asks nobody for permission, takes no
-// snapshots, fetches nothing, logs errors only, and runs its commands with no
-// sandbox around them.
+// is configured to be as fast as possible: it asks for no permissions, takes no
+// snapshots, fetches nothing, logs errors only, and runs its commands without a
+// sandbox.
 type opencode struct {
 	*server
 }

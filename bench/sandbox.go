@@ -42,7 +42,7 @@ func (b *bench) sandboxes(ctx context.Context) (err error) {
 	return errors.Join(b.hibernations(ctx, s.warm), b.weigh(ctx, s.cold))
 }
 
-// contest is who takes part, and how long each took.
+// contest is a list of the systems that are compared, and how long each took.
 type contest struct {
 	warm, cold *server // the one keeps a sandbox ready, the other none
 	standing   string  // a session of the cold server that has its sandbox
@@ -101,8 +101,8 @@ func (c *contest) close(ctx context.Context) error {
 	return errors.Join(append(errs, c.docker.Stop(ctx))...)
 }
 
-// burst is how many commands in a row are run in what stands: whoever works runs
-// one after the other.
+// burst is how many commands in a row are run in an existing sandbox, one after the
+// other.
 const burst = 10
 
 // The names of what is timed.

@@ -133,7 +133,7 @@ func (s *server) busy() time.Duration {
 	return time.Duration(u+k) * tick
 }
 
-// freeAddress finds a port that nobody listens on just now.
+// freeAddress finds a port that is not in use at the moment.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

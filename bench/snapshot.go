@@ -46,7 +46,7 @@ func (b *bench) snapshots(ctx context.Context) (err error) {
 	return b.storage(ctx, k.server)
 }
 
-// keepers is who keeps the tree, and how long each took.
+// keepers are the systems that store the tree, and how long each took.
 type keepers struct {
 	server   *server
 	sealed   string // a session over layers that have the tree
@@ -121,7 +121,7 @@ const (
 	sealedOurs, unsealedOurs, archived, backedUp, committed = "sealed", "unsealed", "tar and zstd", "restic", "docker commit"
 )
 
-// round makes the same changes everywhere and has everybody keep them.
+// round makes the same changes everywhere and has each system store them.
 func (k *keepers) round(ctx context.Context, n int) error {
 	if err := k.tree.do(ctx, changes(n)); err != nil {
 		return err

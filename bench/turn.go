@@ -66,8 +66,8 @@ func newWorker(ctx context.Context, s *server) (*worker, error) {
 	return w, w.turn(ctx)
 }
 
-// end lets the session go and waits for its sandbox, so that its end is in
-// nobody's way.
+// end deletes the session and waits for its sandbox to end, so that its cleanup does not
+// disturb the next measurement.
 func (w *worker) end(ctx context.Context) error {
 	w.events.close()
 	if err := w.s.call(ctx, http.MethodPost, "/api/sessions/"+w.session+"/terminate", nil, nil); err != nil {

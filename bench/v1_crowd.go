@@ -18,17 +18,17 @@ const (
 	crowdTurns = 10
 )
 
-// v1Crowd has many listen to sessions that all work at once. The delay of an
-// event is from the time it carries, which is when the session decided it and
-// before it was durable, to when a client had read it; every client's is counted.
-// Nobody may miss one.
+// v1Crowd has many clients follow sessions that all work at once. The latency of an event
+// is measured from the time it carries, which is when the session decided it and before it
+// was durable, to when a client had read it; that of every client is counted. No client may
+// miss an event.
 func (b *bench) v1Crowd(ctx context.Context) (err error) {
 	p, err := newProvider(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	s, err := b.serveSandboxes(ctx, "v1-crowd", 0, "--scripted-url", p.url) // of which nobody needs one
+	s, err := b.serveSandboxes(ctx, "v1-crowd", 0, "--scripted-url", p.url) // no session needs a sandbox
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (b *bench) reportCrowd(ctx context.Context, sessions []*audited, worked tim
 type audited struct {
 	*official
 	session   string
-	lead      *follower // of whoever asks
+	lead      *follower // of the clients that send prompts
 	listeners []*listener
 }
 
@@ -139,8 +139,8 @@ func (a *audited) turn(ctx context.Context) error {
 	return a.lead.rest()
 }
 
-// listener keeps the bytes it was sent and when it had read them. What they say
-// is found out later, when nobody waits.
+// listener stores the bytes it was sent and when it had read them. They are parsed after
+// the measurement.
 type listener struct {
 	*follower
 	heard bytes.Buffer

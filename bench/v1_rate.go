@@ -25,7 +25,7 @@ func (b *bench) v1Rates(ctx context.Context) (err error) {
 		return err
 	}
 	defer p.close()
-	s, err := b.serveSandboxes(ctx, "v1-rate", 0, "--scripted-url", p.url) // of which nobody needs one
+	s, err := b.serveSandboxes(ctx, "v1-rate", 0, "--scripted-url", p.url) // no session needs a sandbox
 	if err != nil {
 		return err
 	}

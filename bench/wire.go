@@ -10,9 +10,9 @@ import (
 	"strconv"
 )
 
-// wire is one connection that stays open, without the client that everybody else uses. It
-// knows as much of HTTP as our answers
-// have, so that the asker costs little of what the server is measured by.
+// wire is one connection that stays open, without the HTTP client of the other
+// measurements. It knows as much of HTTP as our answers have, so that the client adds
+// little to the measured time of the server.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader

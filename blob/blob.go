@@ -34,14 +34,14 @@ type Store interface {
 }
 
 // Collectable is a store from which unreferenced blobs can be removed while others put.
-// Whoever refers to a blob puts it first. So a blob that was put a while ago and is not
-// referred to by now never will be without another put.
+// A caller puts a blob before it refers to it. So a blob that was put a while ago and
+// is not referred to by now never will be without another put.
 type Collectable interface {
 	// Each must call f with every blob that was last put before a time, and end
 	// with its error. It may skip what is put or deleted in the meantime.
 	Each(ctx context.Context, before time.Time, f func(dormouse.Digest) error) error
-	// Collect must delete d and report so, unless it was put again since: a blob
-	// that was last put at or after before must stay, whoever puts it at the very
-	// moment. What is not there must succeed.
+	// Collect must delete d and report so, unless it was put again since: a blob that
+	// was last put at or after before must stay, even if it is put at that moment. What
+	// is not there must succeed.
 	Collect(ctx context.Context, d dormouse.Digest, before time.Time) (bool, error)
 }

@@ -54,7 +54,7 @@ func TestOnlyWholeBytesAreGivenToTheLast(t *testing.T) {
 	}
 }
 
-// Who knows the size need not wait for the end.
+// A reader that knows the size need not wait for the end.
 func TestWhoHasReadAllBytesHasReadTheBlob(t *testing.T) {
 	r := blob.Verify(t.Context(), io.NopCloser(strings.NewReader("hellO")), dormouse.DigestOf([]byte("hello")), 5)
 	if _, err := io.ReadFull(r, make([]byte, 5)); !errors.Is(err, blob.ErrCorrupt) {

@@ -1,6 +1,6 @@
-// Package door is the ways in. Each door serves one API: it decodes, authorises,
-// asks the session and encodes. What the doors share is here: the router, and the
-// one table that turns an error into a reply.
+// Package door is the ways into the server. Each door serves one API: it decodes,
+// authorises, asks the session and encodes. What the doors share is here: the
+// router, and the one table that turns an error into a reply.
 package door
 
 import (
@@ -23,8 +23,8 @@ type Refusal Reply
 
 func (r *Refusal) Error() string { return r.Message }
 
-// statusClosed is the status in the metrics of a request whose client has left. Nobody
-// receives it.
+// statusClosed is the status in the metrics of a request whose client has
+// disconnected. It is never sent.
 const statusClosed = 499
 
 // replies maps errors to replies. The first row that matches counts.

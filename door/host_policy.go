@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// HostPolicy refuses requests that a page in somebody's browser may have sent: those
-// for a host name that is not ours (DNS rebinding), and those from other origins.
-// The token protects the server anyway; this keeps such pages from trying.
+// HostPolicy refuses requests that a web page in the browser of a user may have
+// sent: those for a host name that is not ours (DNS rebinding), and those from other
+// origins. The token protects the server anyway; this keeps such pages from trying.
 type HostPolicy struct {
 	hosts map[string]bool
 	anyIP bool // listening everywhere: any address may be ours
@@ -49,7 +49,7 @@ func (g *HostPolicy) Check(r *http.Request) error {
 }
 
 // names reports whether a Host header names this server. The owner of a name can
-// point it at any server; nobody can do that with an address.
+// point it at any server; an address cannot be redirected like that.
 func (g *HostPolicy) names(host string) bool {
 	name := canonicalHost(host)
 	if ip, err := netip.ParseAddr(name); err == nil {

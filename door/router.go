@@ -23,8 +23,8 @@ import (
 // Routes is every way in. What differs from door to door, it asks the door.
 type Router struct {
 	Logger *slog.Logger
-	// Admit authenticates a request, or refuses it. Open routes are for everybody who can
-	// reach the server.
+	// Admit authenticates a request, or refuses it. Open routes are for every client that
+	// can reach the server.
 	Admit func(c *Call, open bool) error
 	// ErrorResponse is the response to a request, of this id, that failed.
 	ErrorResponse func(err error, request string) ErrorResponse
@@ -47,9 +47,9 @@ type ErrorResponse struct {
 	Body    any
 }
 
-// Authenticator finds out who sends a request.
+// Authenticator authenticates the sender of a request.
 type Authenticator interface {
-	// Authenticate returns who sent an Authorization header.
+	// Authenticate returns the principal that an Authorization header proves.
 	Authenticate(header string) (auth.Principal, bool)
 	// Recognize returns whose token this is.
 	Recognize(token string) (auth.Principal, bool)

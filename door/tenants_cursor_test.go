@@ -29,8 +29,8 @@ func (tr *trial) cursor(of *tenantData, method, pattern string, s sample) string
 	return ""
 }
 
-// forge has a cursor go on after something else. Its check is no secret, so that
-// anybody can.
+// forge has a cursor go on after something else. Its checksum is no secret, so
+// that any client can.
 func forge(cursor string, change func(id string) string) string {
 	const prefix, check = "page_", 4
 	b, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(cursor, prefix))
@@ -55,7 +55,7 @@ func (tr *trial) forged(method, pattern string, s sample, p place) {
 		return their
 	})
 	if their == "" {
-		return // it names nothing that anybody else could have
+		return // it names nothing that another tenant could have
 	}
 	tr.forgeries++
 	for try := 1; ; try++ {

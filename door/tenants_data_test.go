@@ -111,7 +111,7 @@ func everyTool() string {
 	return string(mustJSON(all))
 }
 
-// notTheirs are kinds whose values are nobody's.
+// notTheirs are kinds whose values belong to no tenant.
 var notTheirs = []string{"ports", "models"}
 
 var inJSON = http.Header{"Content-Type": {"application/json"}}
@@ -120,7 +120,7 @@ func (h *testServer) newTenantData(tenant string) *tenantData {
 	return &tenantData{testServer: h, tenant: tenant, has: make(map[string]string)}
 }
 
-// canary is a word that nobody but the tenant says.
+// canary is a word that only the tenant uses.
 func (e *tenantData) canary() string { return "canary-of-" + e.tenant }
 
 // get is the tenant's thing of a kind.

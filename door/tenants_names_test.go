@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What tenants call alike is not the same: names, keys and ids that a client gives are
-// its tenant's, and lead nobody to what another made.
+// Equal names of two tenants mean different things: names, keys and ids that a client
+// gives belong to its tenant, and lead no other tenant to what it made.
 func TestNamesThatClientsGiveAreTheirTenants(t *testing.T) {
 	h := newServer(t)
 	data := map[string]*tenantData{theirs: h.newTenantData(theirs), mine: h.newTenantData(mine)}

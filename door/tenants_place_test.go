@@ -25,7 +25,7 @@ type sample struct {
 }
 
 // place is where in a request an id may stand: "path", "query" or "body", and the name
-// there. kind is what is expected there; empty if nobody knows.
+// there. kind is what is expected there; empty if it is unknown.
 type place struct{ in, name, kind string }
 
 func (p place) String() string { return p.in + " " + p.name }

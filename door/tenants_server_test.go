@@ -64,7 +64,7 @@ func (p principals) Recognize(token string) (auth.Principal, bool) {
 	return auth.Principal{Tenant: token, Actor: dormouse.User("somebody")}, slices.Contains(p, token)
 }
 
-// The tenants. Whose things are called for is theirs, who calls is mine.
+// The tenants: theirs owns what the requests name, mine sends them.
 const (
 	theirs = "acme"
 	mine   = "bolt"

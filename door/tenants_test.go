@@ -21,7 +21,7 @@ type trial struct {
 	*testServer
 	their, own *tenantData
 	ids        map[string]string // of theirs, by kind
-	secret     []string          // what of theirs nobody else may be told
+	secret     []string          // what of theirs no other tenant may be told
 	leaks      []string
 	unreached  map[string]string // places whose id nothing depends on, and what was seen
 	reached    map[string]bool
@@ -205,8 +205,8 @@ func (tr *trial) renew(method string, r reply) {
 	}
 }
 
-// known looks at a place of which it is known what belongs there: what the caller has
-// is found there, and what nobody has is not.
+// known tests a place whose kind of value is known: what the caller owns is found
+// there, and what does not exist is not.
 func (tr *trial) known(own asked, p place, control reply) {
 	tr.t.Helper()
 	if p.kind == "" || slices.Contains(notTheirs, p.kind) {

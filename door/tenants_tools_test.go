@@ -62,8 +62,9 @@ func (p property) input(id string) json.RawMessage {
 	return mustJSON(in)
 }
 
-// An agent may be told an id by whoever prompts it. In the tools that take ids one of
-// another tenant is one of nothing, though agents may use what is of other sessions.
+// A prompt may tell an agent any id. In the tools that take ids, the id of another
+// tenant is like one that does not exist, though agents may use what is of other
+// sessions.
 func TestAnAgentFindsNothingByAnIDOfAnotherTenant(t *testing.T) {
 	tr := newTrial(newServer(t))
 	before, tried := tr.settled(), 0

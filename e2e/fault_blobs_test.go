@@ -135,7 +135,7 @@ func TestB32BlobsThatCannotBeFetchedAreWaitedFor(t *testing.T) {
 	a.begun(1)
 	a.send("large", a.script(rig.Say("it was found"))+large)
 	var asked atomic.Int64
-	w.kill(func() { // nobody remembers the prompt then
+	w.kill(func() { // the server that got the prompt is gone then
 		f := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/sha256/") {
 				c.proxy.ServeHTTP(w, r)

@@ -22,8 +22,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// unreadable makes a session whose log cannot be read where it holds the mark,
-// on pages that it shares with nobody.
+// unreadable makes a session whose log cannot be read where it holds the mark, on
+// pages that hold nothing of other sessions.
 func (w *world) unreadable() (a *actor, fault powercut.Fault) {
 	w.t.Helper()
 	const mark = "here the disk is broken"

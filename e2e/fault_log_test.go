@@ -82,8 +82,9 @@ func (w *world) grow(all []*grower, enough func() bool) {
 	running.Wait()
 }
 
-// TestB18: somebody reads the database for a long time. Nobody else has to wait,
-// and the log is bounded again as soon as he is done.
+// TestB18: another process reads the database for a long time. Neither readers
+// nor writers have to wait, and the log is bounded again as soon as that process
+// is done.
 func TestB18LongReaderHoldsUpNobodyAndTheLogShrinksAgain(t *testing.T) {
 	t.Parallel()
 	const bound = 40 << 20 // what a log is cut back to, and what has come since
@@ -112,8 +113,8 @@ func TestB18LongReaderHoldsUpNobodyAndTheLogShrinksAgain(t *testing.T) {
 	a.rests()
 }
 
-// TestB19: a log that could not be moved into the database, because somebody
-// read all the time, is what a killed server leaves to the next.
+// TestB19: a killed server leaves a log that could not be checkpointed because
+// of a reader that never ended.
 func TestB19ServerWithAHugeLogStartsSoon(t *testing.T) {
 	t.Parallel()
 	const soon = 30 * time.Second

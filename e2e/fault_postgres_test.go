@@ -67,8 +67,8 @@ func TestB22DatabaseThatCrashesLosesNothingAcknowledged(t *testing.T) {
 }
 
 // TestB23: a replica that takes over without the last commits has lost what was
-// acknowledged after it fell behind: only a synchronous replica has not. What
-// must hold is that nobody goes on from what is no more.
+// acknowledged after it fell behind; only a synchronous replica has not. What
+// must hold is that no server goes on from state that is lost.
 func TestB23FailoverToAReplicaThatIsBehindGoesOnFromWhatItHas(t *testing.T) {
 	t.Parallel()
 	pg, name := ownDatabase(t)
@@ -155,7 +155,7 @@ func TestB25NoConnectionLeftIsSaidAndPasses(t *testing.T) {
 	f.Patience = time.Minute // a server looks for a connection for a while before it says that there is none
 	free := f.hog()
 	f.until("no connection is left", func() bool {
-		f.wires[0].Cut() // who connects next is not for us to say
+		f.wires[0].Cut() // the test cannot choose which connection comes next
 		return !f.ready(0)
 	})
 	err := a.Command(f.ctx, "prompts", options{"content": a.script(rig.Say("hm")), "id": "refused"})

@@ -72,9 +72,10 @@ func TestB38ServerCutOffFromTheDatabaseIsReplacedAndReturns(t *testing.T) {
 	}
 }
 
-// TestB39: a server that is frozen for longer than its lease is replaced, and ended if
-// it holds on. Nothing it does when it goes on may count. Its next life, which may take
-// the session as well as anybody, is not there before somebody else has it.
+// TestB39: a server that is frozen for longer than its lease is replaced, and its
+// process is ended if it still holds its sockets. Nothing it does after it continues
+// may count. Its next life, which may take the session as well as any other server,
+// starts only after another server has it.
 func TestB39FrozenServerIsReplacedAndDoesNothingWhenItGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, early := range map[string]bool{"afterwards": false, "in the middle": true} {

@@ -58,8 +58,8 @@ func (d *drive) mount() (err error) {
 	return err
 }
 
-// lose cuts the power while nobody is served, turns it on again and sees that
-// what is left is sound.
+// lose cuts the power while no client is served, turns it on again and checks
+// that what is left is sound.
 func (d *drive) lose(ctx context.Context, binary string, keep powercut.Keep) error {
 	if err := errors.Join(d.Cut(keep), d.Close()); err != nil {
 		return err

@@ -50,8 +50,8 @@ func (l *lined) sleeps() {
 
 const fillsUp = `dd if=/dev/urandom of=big bs=1M 2>&1 | grep -o 'No space left on device'; sync; sha256sum big`
 
-// TestB41: what a tool call has written is there, although another session, or
-// somebody else, has filled the disk since.
+// TestB41: what a tool call has written is there, even if another session, or another
+// process of the host, has filled the disk since.
 func TestB41AFullDiskDestroysNoAcknowledgedFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, loopDisk(t, "240M", "--snapshots", "off", "--spares", "0"))

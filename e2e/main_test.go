@@ -1,4 +1,4 @@
-// Package e2e holds the real binary from outside: the scenarios, one test each,
+// Package e2e tests the real binary from outside: the scenarios, one test each,
 // and what a killed process and a lost disk cache must not change.
 package e2e
 

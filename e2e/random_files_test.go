@@ -64,7 +64,7 @@ type randomFiles struct {
 type randomSession struct {
 	*rig.Session
 	began     string // if it is a branch
-	now       string // empty if nobody knows
+	now       string // empty if it is unknown
 	snapshots map[dormouse.SnapshotID]string
 	gone      map[dormouse.SnapshotID]bool
 	slept     map[uint64]string // by the generation of the sandbox
@@ -180,7 +180,7 @@ func (l *randomFiles) write(rs *randomSession) {
 	rs.now = l.seen(rs, fmt.Sprintf("-seed %d -steps %d", l.r.Uint64(), steps))
 }
 
-// look compares the files with what they were when somebody last looked.
+// look compares the files with what they were at the last look.
 func (l *randomFiles) look(rs *randomSession) {
 	l.t.Helper()
 	now := l.seen(rs, "")
@@ -358,8 +358,8 @@ func (l *randomFiles) sleep(rs *randomSession) {
 	rs.slept[shown.Sandbox.Generation] = rs.now
 }
 
-// learn notes the snapshots that nobody asked for: of a branch as it began, and of
-// sandboxes when they went to sleep.
+// learn notes the snapshots that were not asked for: of a branch as it began, and
+// of sandboxes when they hibernated.
 func (l *randomFiles) learn(rs *randomSession) {
 	l.t.Helper()
 	log, err := rs.Events(l.ctx)

@@ -18,9 +18,9 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-// TestATurnStartScansOnlyWhatMayHaveChangedAndReadsNoContents: the kernel says who
-// opens what in the volume. Where nothing could have changed since the last snapshot
-// nobody opens anything, and else directories alone, until a file is another one.
+// TestATurnStartScansOnlyWhatMayHaveChangedAndReadsNoContents: the kernel reports
+// every open in the volume. Where nothing could have changed since the last snapshot
+// nothing is opened, and otherwise only directories, until a file was changed.
 func TestATurnStartScansOnlyWhatMayHaveChangedAndReadsNoContents(t *testing.T) {
 	t.Parallel()
 	mayMount(t)

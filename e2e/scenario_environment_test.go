@@ -71,7 +71,8 @@ func TestASessionHasTheHostsAndPackagesItNames(t *testing.T) {
 	}
 }
 
-// greeter serves its name, where only somebody who was told of it may go.
+// greeter serves its name at an address that only a policy which names it
+// allows.
 func greeter(t *testing.T, name string) (addr string) {
 	t.Helper()
 	return serveAway(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, name) }))

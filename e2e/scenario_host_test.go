@@ -15,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-// A password that somebody gave on the command line all the same is gone from the
+// A password that was given on the command line nevertheless is gone from the
 // process list once the server listens.
 func TestAPasswordOnTheCommandLineIsBlanked(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestAPasswordOnTheCommandLineIsBlanked(t *testing.T) {
 	}
 }
 
-// What a server was given in its environment, nobody it starts is given.
+// What the server has in its environment is passed to no process it starts.
 func TestNoProcessIsGivenTheEnvironmentOfTheServer(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"local", rig.GVisor} {
@@ -113,7 +113,8 @@ func processes(t *testing.T) map[int][]byte {
 	return all
 }
 
-// Whoever only holds connections keeps nobody out, and costs no more than so many.
+// Clients that only hold connections keep no other client out, and cost no more
+// than the limit allows.
 func TestAServerAnswersWhileStrangersHoldConnections(t *testing.T) {
 	t.Parallel()
 	const most, held = 500, 3000

@@ -51,7 +51,8 @@ func TestEverydayToolsWorkInside(t *testing.T) {
 	w.cli("session", "delete", id, "--yes")
 }
 
-// upstream serves a repository, where only somebody who was told of it may go.
+// upstream serves a repository at an address that only a policy which names it
+// allows.
 func upstream(t *testing.T) (addr string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +84,7 @@ func (w *world) forward(id, port string) (url string) {
 	return "http://" + strings.Fields(line)[0]
 }
 
-// fetch is what somebody sees who looks at a page.
+// fetch is the page that a reader sees at a URL.
 func (w *world) fetch(url string) string {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.ctx, http.MethodGet, url, nil)

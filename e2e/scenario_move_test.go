@@ -33,7 +33,7 @@ func stores(t *testing.T, kind string) func() rig.Store {
 	}
 }
 
-// keep is a store and the data directory beside it, which nobody serves.
+// keep is a store and the data directory beside it, without a running server.
 type keep struct {
 	data  string
 	store rig.Store
@@ -82,8 +82,8 @@ func (w *world) move(from, to keep) carried {
 	return out
 }
 
-// Sessions change databases in the middle of what they do, twice, and whoever
-// looks at them from outside sees a server that was killed.
+// Sessions move to another database in the middle of what they do, twice;
+// clients see a server that was killed.
 func TestTurnsGoOnInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// over is the fleet's world as who talks to the i-th server sees it.
+// over is the fleet's world as a client of the i-th server sees it.
 func (f *fleet) over(i int) *world {
 	w := *f.world
 	w.Keeper = f.keepers[i]
@@ -63,8 +63,8 @@ func TestASessionIsTakenBackOverAnyServer(t *testing.T) {
 		t.Errorf("the line is\n%s", got)
 	}
 
-	// The server that has it dies. The other one takes it back all the same, at once:
-	// who asks waits until it has the session.
+	// The server that has it dies. The other one takes it over at once: a client that
+	// asks waits until it has the session.
 	f.keepers[has].Between = func(int) { _ = sleep.For(f.ctx, 3*lease) }
 	f.life(has).Kill()
 	ask(other, "revert", id)

@@ -121,7 +121,7 @@ func TestScenario49ActiveSecondsAreThoseAtWork(t *testing.T) {
 		t.Errorf("of its life it rested %s, though it was hibernated for %s", idle, while)
 	}
 
-	// While the server is down, nobody works.
+	// While the server is down, no thread works.
 	wait, open = w.gate()
 	a.send("killed", a.script(rig.Bash(a.marked(wait)), rig.Say("killed")))
 	a.begun(3)

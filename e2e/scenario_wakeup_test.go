@@ -71,7 +71,7 @@ func TestScenario33TwentyFirstWakeupIsRefused(t *testing.T) {
 		t.Fatalf("%d are scheduled, want %d", len(all), dormouse.MaxWakeups)
 	}
 
-	// Whoever cancels one frees its place.
+	// A cancelled wake-up frees its place.
 	_, err = a.Once(w.ctx, http.MethodDelete, a.Path("/wakeups/"+string(all[0])), nil, nil)
 	must(t, err)
 	_, err = a.wakeup(options{"in": "1h", "prompt": "in its place"})

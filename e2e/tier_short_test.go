@@ -11,7 +11,7 @@ const (
 	cuts    = 12              // how often it does on each
 	crashes = 3               // how often the database does
 	stalls  = 3 * time.Second // how long a disk hangs
-	reads   = 3 * time.Second // how long somebody reads the database
+	reads   = 3 * time.Second // how long another process reads the database
 	backlog = 64 << 20        // how large its log has become at boot
 
 	// How long files are written to at random, and in which sandboxes.

@@ -121,7 +121,7 @@ func (u *upgrade) refuses(i int, a *actor, id string) {
 	}
 }
 
-// ownerless waits a while, in which nobody may take a session.
+// ownerless waits a while, in which no server may take a session.
 func (u *upgrade) ownerless(a *actor, long time.Duration) {
 	u.t.Helper()
 	for until := time.Now().Add(long); time.Now().Before(until); {

@@ -165,7 +165,7 @@ var goings = map[string]func(*actor){
 		a.says("both done")
 	},
 	"working": func(a *actor) {
-		a.sees(dormouse.OpUnknown, 1) // nobody knows how a command ended whose sandbox is gone
+		a.sees(dormouse.OpUnknown, 1) // the outcome of a command is unknown if its sandbox is gone
 		a.says("carried on")
 		a.finds("before\n")
 	},

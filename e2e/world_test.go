@@ -31,7 +31,7 @@ type world struct {
 	witness *rig.Witness
 	slack   time.Duration // how far the server's clock may be off ours
 	untimed bool          // the server's clock is not ours at all
-	damaged bool          // somebody damaged what is stored
+	damaged bool          // the test damaged what is stored
 	lull    *lull
 }
 

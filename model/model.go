@@ -1,5 +1,5 @@
 // Package model is the port of language models: a request goes in, a reply comes out, and
-// fragments of it on the way.
+// fragments of the reply on the way.
 package model
 
 import (

@@ -80,7 +80,7 @@ func seedSources(root string) error {
 }
 
 // seedAccounts adds the system accounts of this machine, which own files of packages.
-// Nobody can log in to them.
+// They cannot be logged in to.
 func seedAccounts(root string) error {
 	const system = 1000
 	for _, name := range []string{"etc/passwd", "etc/group"} {

@@ -111,7 +111,7 @@ func (l Layer) Retire() error { return os.Remove(l.manifest()) }
 // Store has all layers, as DIR/KEY/ID.
 type Store struct{ Dir string }
 
-// KeyDir is where the layers of a key are. Whoever makes or removes one locks it.
+// KeyDir is where the layers of a key are. It is locked while one is made or removed.
 func (s Store) KeyDir(key string) string { return filepath.Join(s.Dir, key) }
 
 // Layer finds a layer by its name, whether or not it exists.
@@ -209,8 +209,8 @@ func (s Store) layers(key string) ([]Layer, error) {
 	return all, nil
 }
 
-// Unfinished lists the layers of a key that are not complete. While the key is locked,
-// nobody is making them any more.
+// Unfinished lists the layers of a key that are not complete. While the key is locked, none
+// of them is being made any more.
 func (s Store) Unfinished(key string) ([]Layer, error) {
 	all, err := s.layers(key)
 	var left []Layer

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Whoever is inside a sandbox can play its runner. What a link holds of such a one, and
-// for how long, is bounded however it behaves.
+// A process inside a sandbox can play its runner. What a link holds of such an
+// impostor, and for how long, is bounded however it behaves.
 
 func listening(t *testing.T, heartbeat time.Duration) *Link {
 	t.Helper()
@@ -59,7 +59,7 @@ func impostor(t *testing.T, l *Link) net.Conn {
 	return c
 }
 
-// asked is a request that nobody takes the answer of.
+// asked is a request whose answer is never taken.
 func asked(t *testing.T, l *Link, live bool) *pending {
 	t.Helper()
 	p, err := l.register(Frame{Kind: KindAsk, Op: "op_1"}, live)
@@ -161,7 +161,7 @@ func TestAnswersThatNobodyTakesAreHeldUpToABound(t *testing.T) {
 	}
 	<-sent
 	eventually(t, "everything was given back, and nothing twice", func() bool { return left() == linkBudget })
-	// Nor does it pay to answer what nobody asked.
+	// Nor does it help to answer what was not asked.
 	for range 2 * answers {
 		says(t, c, Frame{Kind: KindReply, ID: 1 << 40, Report: &Report{Op: "op_1", State: Finished, Result: &Result{Output: whole}}})
 	}

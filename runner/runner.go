@@ -27,7 +27,7 @@ var (
 	ErrNeverSeen = errors.New("runner never saw this op")
 )
 
-// StaleError is ErrStale from who knows which fence is the newest.
+// StaleError is ErrStale with the newest fence that the runner knows.
 type StaleError struct{ Known Fence }
 
 func (e *StaleError) Error() string { return fmt.Sprintf("%v: %d", ErrStale, e.Known.Epoch) }
@@ -146,7 +146,7 @@ type Result struct {
 	Omitted int64 `json:"omitted,omitempty"`
 	// Error says why a file call failed or a command could not be started.
 	Error string `json:"error,omitempty"`
-	// TimedOut and Killed say who ended the command.
+	// TimedOut and Killed say whether the runner ended the command.
 	TimedOut bool `json:"timed_out,omitempty"`
 	Killed   bool `json:"killed,omitempty"`
 	// NewShell reports that the command was the first of a shell that replaced an

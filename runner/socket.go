@@ -38,8 +38,8 @@ func (s DeadlineConn) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// CutOff makes an error of a connection say that the sandbox is out of reach. One that dies
-// resets its connections before anybody is told that it died.
+// CutOff makes an error of a connection say that the sandbox is out of reach. A sandbox
+// that dies resets its connections before its death is reported.
 func CutOff(err error) error {
 	if lost, ok := errors.AsType[*net.OpError](err); ok && !errors.Is(lost, net.ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)

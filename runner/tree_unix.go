@@ -4,7 +4,7 @@ package runner
 
 import "syscall"
 
-// How the files of a tree are opened: no link is followed and nobody is waited for.
+// How the files of a tree are opened: no link is followed and no open blocks.
 const (
 	openDirectory = syscall.O_DIRECTORY
 	openNoFollow  = syscall.O_NOFOLLOW

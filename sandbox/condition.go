@@ -50,15 +50,17 @@ type Syncer interface {
 // Recoverer is implemented by drivers whose files may have lost writes.
 type Recoverer interface {
 	// Recover must see to it that the workspace of a session that has no sandbox is at
-	// least its newest snapshot, if its files are not sound: what was lost or rolled
-	// back must come back from it, and what somebody has changed and is known to have
-	// been synced must stay. Files that sleep with their memory were synced, all of them;
-	// where anything else is put back no memory may wake over the files. Where that is not known, the snapshot's version must come
-	// back and the one found must be kept beside it, or outside if there is no room. Where the newest snapshot
-	// is lost, the files that are there must stay as they are; where none are, those of the older snapshots must
-	// come back; and Lost must say so. It returns nil if the files are
-	// sound, and otherwise what it did, again and again until ForgetRecovered is called with that.
-	// Create and a Snapshot without a sandbox must be refused with ErrUnsound before.
+	// least its newest snapshot, if its files are not sound: what was lost or rolled back
+	// must come back from it, and what a user has changed and is known to have been synced
+	// must stay. The files of a hibernated sandbox that keeps its memory were all synced;
+	// where anything else is put back no memory may wake over the files. Where it is
+	// unknown what was synced, the snapshot's version must come back and the one found must
+	// be kept beside it, or outside if there is no room. Where the newest snapshot is lost,
+	// the files that are there must stay as they are; where none are, those of the older
+	// snapshots must come back; and Lost must say so. It returns nil if the files are
+	// sound, and otherwise what it did, again and again until ForgetRecovered is called
+	// with that. Create and a Snapshot without a sandbox must be refused with ErrUnsound
+	// before.
 	Recover(ctx context.Context, r Recovery) (*Recovered, error)
 	// ForgetRecovered says that what Recover returned is recorded.
 	ForgetRecovered(r Recovered) error

@@ -1,5 +1,5 @@
-// Package sandbox is the promise of an isolated machine that a workspace is
-// mounted in. A sandbox is disposable; the workspace outlives it.
+// Package sandbox is the port of an isolated machine that a workspace is mounted in. A
+// sandbox is disposable; the workspace outlives it.
 package sandbox
 
 import (

@@ -25,7 +25,7 @@ func (c SnapshotRequest) Done(ctx context.Context, log *slog.Logger, marks layer
 		return done // the mark of c.Since stays: no snapshot will be recorded
 	}
 	if err := marks.Write(string(c.As), taken.Index(), string(since)); err != nil {
-		log.WarnContext(ctx, "the next snapshot will hold everything", "session", c.Fence.Session, "error", err)
+		log.WarnContext(ctx, "index of the workspace not written; the next snapshot will hold everything", "session", c.Fence.Session, "error", err)
 	}
 	crash.At(crash.CaptureNoted)
 	return done

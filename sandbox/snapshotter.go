@@ -20,8 +20,8 @@ type Workspace struct {
 	Number uint64
 	// Base is the snapshot that the layers are of, empty if there are none.
 	Base dormouse.SnapshotID
-	// Layers are the directories that it begins with, the lowest first, all of them
-	// in one directory. Nobody writes to them, and no file has two names in one.
+	// Layers are the directories that it begins with, the lowest first, all of them in one
+	// directory. They are never written to, and no file has two names in one.
 	Layers []string
 	// Sealed says that the layers are exactly the last files of the workspace before this
 	// one, so that a memory image that belongs to those files may be restored.

@@ -177,7 +177,7 @@ func TestATurnBeginsWithoutALookWhereNothingCouldHaveChanged(t *testing.T) {
 	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true})
 		settle(time.Second)
-		v := h.visit(false, 1) // who only looks changes nothing
+		v := h.visit(false, 1) // a visitor that only reads changes nothing
 		_, _ = v.Open(t.Context(), visit.Stream{Tree: &runner.Tree{Path: "."}})
 		_, _ = v.Ports(t.Context())
 		v.Close()
@@ -477,7 +477,7 @@ func TestWhoMayChangeFilesIsRecordedBeforeTheyAreLetIn(t *testing.T) {
 	})
 }
 
-// A turn says which snapshot will be taken of it, so that who follows it can wait.
+// A turn says which snapshot will be taken of it, so that its followers can wait.
 func TestATurnSaysWhichSnapshotWillBeTaken(t *testing.T) {
 	withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 		h.create(dormouse.Created{})

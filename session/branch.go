@@ -104,7 +104,7 @@ func (s *Sessions) Branch(ctx context.Context, id dormouse.SessionID, by dormous
 	crash.At(crash.BranchWritten)
 	if err != nil && v.Processes {
 		err = errors.Join(err, s.Under(context.WithoutCancel(ctx), func(ctx context.Context) error {
-			return s.config.Driver.Remove(ctx, runner.Fence{Session: c.Session}) // nobody has had it
+			return s.config.Driver.Remove(ctx, runner.Fence{Session: c.Session}) // it was never in use
 		}))
 	}
 	return Branched{Row: row, Processes: v.Processes}, err

@@ -80,7 +80,7 @@ func (s *Sessions) copyProcesses(ctx context.Context, from dormouse.SessionID, g
 	case ask.needsProcesses() || ctx.Err() != nil:
 		return false, err
 	case !errors.Is(err, sandbox.ErrNoMemoryImage):
-		s.config.Logger.WarnContext(ctx, "a branch begins without what ran", "session", from, "branch", to, "error", err)
+		s.config.Logger.WarnContext(ctx, "branch starts without the processes of its parent", "session", from, "branch", to, "error", err)
 	}
 	return false, nil
 }

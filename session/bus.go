@@ -10,9 +10,9 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// Signal says that something happened to a session which others may want to act
-// on. It is made from what was just committed, on the server that committed it,
-// and is lost with that server: who must not miss one reads the log.
+// Signal says that something happened to a session which other programs may want to act
+// on. It is made from what was just committed, on the server that committed it, and is
+// lost with that server: a program that must not miss one reads the log.
 type Signal struct {
 	Type    SignalType
 	Session dormouse.SessionID
@@ -41,7 +41,7 @@ const (
 	SignalMissed SignalType = "missed"
 )
 
-// signalOf says what an event means to those who attend, if anything.
+// signalOf says which signal an event causes, if any.
 func signalOf(e dormouse.Event) (SignalType, bool) {
 	switch e.Type { //nolint:exhaustive // the others are of interest to followers only
 	case dormouse.SessionCreated:

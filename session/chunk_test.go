@@ -50,8 +50,9 @@ func (h *house) watch(ctx context.Context) *shown {
 	return s
 }
 
-// What somebody has seen of a reply must stand in the log, whatever happens next. Here
-// the store refuses it: whoever was shown it has seen what nobody keeps.
+// What a follower has seen of a reply must be in the log, whatever happens next. Here
+// the store refuses it: a follower that was shown it would have seen text that is not
+// stored.
 func TestAChunkIsStoredBeforeItIsShown(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})

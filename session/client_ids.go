@@ -21,9 +21,9 @@ func (s *Sessions) Given(ctx context.Context, id dormouse.SessionID, clientID st
 	return e, nil
 }
 
-// Once is Do for what has an id of its client's. It also reports whether the session
-// had recorded it before: of those who send the same, however close together, one is
-// told that it was new.
+// Once is Do for a command with an id of its client. It also reports whether the
+// session had recorded the command before: of several that send the same, however
+// close together, exactly one is told that it was new.
 func (s *Sessions) Once(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, v law.Verb) (again bool, err error) {
 	err = s.do(ctx, id, by, v)
 	if errors.Is(err, law.ErrRepeated) {

@@ -10,8 +10,8 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// However much comes between and whoever dies, what was asked for under an id is not
-// done again, and something else is not done under it either.
+// However much comes between and whichever server dies, what was asked for under an
+// id is not done again, and something else is not done under it either.
 func TestACommandIsKnownByItsIDAsLongAsTheSessionLives(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})

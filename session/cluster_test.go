@@ -42,7 +42,7 @@ type cluster struct {
 	meanwhile func(dormouse.SessionID, law.Verb)
 
 	relays atomic.Int64  // streams between servers
-	dial   time.Duration // how long it takes to find out that nobody is there
+	dial   time.Duration // how long it takes to find out that no server is there
 }
 
 // member is one server of a cluster.
@@ -50,8 +50,8 @@ type member struct {
 	*house
 	fleet *cluster
 	view  *cutStore
-	dead  atomic.Bool // nobody reaches it
-	hung  atomic.Bool // whoever reaches it gets no answer
+	dead  atomic.Bool // it cannot be reached
+	hung  atomic.Bool // it accepts requests and sends no answer
 	gone  bool        // it was stopped by the test
 }
 
@@ -112,7 +112,7 @@ func (m *member) close() {
 	}
 }
 
-// kill ends a server as kill -9 does, as far as anybody else can tell: it does
+// kill ends a server as kill -9 does, as far as other servers can tell: it does
 // not answer, and nothing of it reaches the store any more.
 func (m *member) kill() {
 	m.dead.Store(true)
@@ -194,9 +194,9 @@ func (b *boxes) endAll() {
 	}
 }
 
-// cutStore is a view of the store behind a wire that can be cut. What is on its
-// way when that happens arrives when the wire is whole again, whether or not
-// anybody still waits for it.
+// cutStore is a view of the store behind a wire that can be cut. Requests on the
+// wire at that time arrive when the wire is whole again, even if their callers
+// have given up.
 type cutStore struct {
 	*memory.Server
 	mu      sync.Mutex
@@ -204,7 +204,7 @@ type cutStore struct {
 	written atomic.Int64  // appends that were carried out
 	lose    atomic.Int64  // how many answers of Take and Release are lost
 	slow    atomic.Int64  // how long the answer of Release takes
-	freezes atomic.Bool   // who looks up a prompt waits for the wire, whatever happens
+	freezes atomic.Bool   // a lookup of a prompt waits for the wire, whatever happens
 }
 
 func (c *cutStore) cut() {
@@ -224,7 +224,7 @@ func (c *cutStore) giveBack() {
 	}
 }
 
-// pass waits for the wire, or for whoever asked to give up.
+// pass waits for the wire, or until the caller gives up.
 func (c *cutStore) pass(ctx context.Context) error {
 	c.mu.Lock()
 	broken := c.broken

@@ -12,8 +12,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// keepBlobs is how long a blob that nobody names is left alone: whoever put it
-// may be about to name it.
+// keepBlobs is how long an unreferenced blob is left alone: it may have been put to be
+// referenced soon.
 const keepBlobs = time.Hour
 
 // Collect removes the blobs that neither an event nor a snapshot names any more and
@@ -77,7 +77,7 @@ func (s *Sessions) collect(ctx context.Context, blobs blob.Collectable) (int, er
 	return removed, err
 }
 
-// SweepLayers removes the directories of layers that nobody needs any more and returns
+// SweepLayers removes the directories of layers that are not needed any more and returns
 // how many.
 func (s *Sessions) SweepLayers(ctx context.Context) (removed int, err error) {
 	if s.config.Snapshots == nil {

@@ -93,8 +93,8 @@ func (s *Sessions) create(ctx context.Context, by dormouse.Actor, c dormouse.Cre
 	return s.createWith(ctx, by, law.Create{Created: c}, under)
 }
 
-// storeFirst stores a session's first events. An answer that was lost is looked up:
-// nobody else makes a session of this id, so that one that exists is ours.
+// storeFirst stores a session's first events. If the answer is lost, the session is looked
+// up: no other caller makes a session of this id, so that one that exists is ours.
 func (s *Sessions) storeFirst(ctx context.Context, b store.Batch) error {
 	err := s.config.Store.Create(ctx, b)
 	if !errors.Is(err, dormouse.ErrUnknownOutcome) {

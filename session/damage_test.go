@@ -25,8 +25,8 @@ func (b *boxes) living() int {
 	return n
 }
 
-// damaged makes a session whose sandbox is awake, breaks its log by hurt while nobody
-// has it loaded, and has the next server find it.
+// damaged makes a session whose sandbox is awake, breaks its log by hurt while no
+// server has it loaded, and has the next server find it.
 func (h *house) damaged(c dormouse.Created, hurt func()) {
 	h.t.Helper()
 	h.create(c)
@@ -133,7 +133,8 @@ func TestLostBlobOfTheFirstEventDoesNotMakeASessionUnreachable(t *testing.T) {
 	})
 }
 
-// Whoever asks for a session that was damaged is answered as soon as it can be read.
+// A request for a session that was damaged is answered as soon as the session can be
+// read.
 func TestDamagedSessionIsLookedAtWhenSomebodyAsks(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.damaged(dormouse.Created{SleepAfter: time.Minute}, func() { h.store.spoil(2) })

@@ -54,7 +54,7 @@ func TestAWakeUpFiresOnceThoughItWasMissedOften(t *testing.T) {
 		h.mustPrompt("p", says(use("wakeup_schedule", map[string]any{"prompt": `SCRIPT[{"text":"awake"}]`, "cron": "*/10 * * * *"})))
 		settle(time.Second)
 		h.close()
-		settle(3 * time.Hour) // nobody is there
+		settle(3 * time.Hour) // no server runs
 		h.open()
 		settle(time.Second)
 		if n := strings.Count(strings.Join(h.texts(), " "), "awake"); n != 1 {
@@ -144,7 +144,7 @@ func TestAQuestionIsAnsweredOnceOrExpires(t *testing.T) {
 			h.mustPrompt("p", ask)
 			settle(dormouse.QuestionWithin - time.Minute)
 			h.close()
-			settle(2 * time.Minute) // it expires while nobody is there
+			settle(2 * time.Minute) // it expires while no server runs
 			h.open()
 			settle(time.Second)
 			err := h.do(law.Answer{ID: "sevt_late", Use: h.use(dormouse.AgentToolUse), Content: []dormouse.Block{dormouse.Text("a")}})

@@ -55,8 +55,7 @@ func TestASessionWhoseSandboxHasNoDiskSpaceCanBeDeleted(t *testing.T) {
 	})
 }
 
-// On a disk without any room, whoever makes room is let in by the room that is held
-// back for that, and nobody else.
+// On a full disk, commands that free space may use the reserve, and no others.
 func TestOnlyWhatFreesSpaceUsesTheReserve(t *testing.T) {
 	for name, verb := range map[string]law.Verb{"terminate": law.Terminate{}, "delete": law.Delete{}, "archive": law.Archive{}} {
 		t.Run(name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func TestAnAnswerThatWasLostOnTheWayIsLookedUp(t *testing.T) {
 			known bool
 		}{
 			"open":      {law.OpenThread{Thread: "sthr_second"}, true},
-			"describe":  {law.Describe{Title: new("title")}, false}, // it might undo what somebody said since
+			"describe":  {law.Describe{Title: new("title")}, false}, // it might undo a later change by another client
 			"interrupt": {law.Interrupt{ID: "sevt_i"}, false},
 		} {
 			f.mu.Lock()
@@ -225,7 +225,7 @@ func TestAServerThatCannotBeReachedIsAReasonToSendAgain(t *testing.T) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", "hello")
-		a.dead.Store(true) // the store hears from it, and nobody else does
+		a.dead.Store(true) // the store hears from it, and no server does
 		f.dial = 2 * time.Second
 		if err := b.on(a).prompt("q", "hello"); !errors.Is(err, dormouse.ErrLeaseLost) || !errors.Is(err, fleet.ErrUnreached) {
 			t.Errorf("got %v", err)

@@ -3,6 +3,6 @@
 // what doors ask for besides commands, such as reading, listing, branching and restoring.
 //
 // The law (package law) decides what happens in a session. One goroutine for each session
-// (package actor) makes a decision durable, believes it, and then makes the world match
-// what the law wants. Starting after a crash is the same code as carrying on.
+// (package actor) makes a decision durable, applies it to its state, and then makes the
+// world match what the law wants. Starting after a crash is the same code as carrying on.
 package session

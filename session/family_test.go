@@ -194,8 +194,8 @@ func TestNoChildIsMadeAfterItsParentEnded(t *testing.T) {
 	})
 }
 
-// The parent has made its child and cannot record that it did. Whoever deletes
-// the child meanwhile must not have it made, and act, once more.
+// The parent has made its child and cannot record that it did. If the child is deleted
+// meanwhile, it must not be made, and act, once more.
 func TestAChildThatWasDeletedIsNotMadeAgain(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{Agent: everyTool()})
@@ -335,14 +335,14 @@ func TestADeletedChildFreesItsPlaceBeforeItIsGone(t *testing.T) {
 	})
 }
 
-// What a parent sends its child leaves it under a lease. If somebody else has the parent
-// by the time it arrives, it comes too late.
+// What a parent sends its child leaves it under a lease. If another server has the
+// parent by the time it arrives, it comes too late.
 func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
 	together(t, 2, func(t *testing.T, f *cluster) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{Agent: everyTool()})
 		a.mustPrompt("p", grow(`SCRIPT[{"text":"done"}]`))
-		settle(10 * time.Minute) // nobody has either in memory
+		settle(10 * time.Minute) // no server has either in memory
 		child := b.of(a.tree()[1])
 		child.mustPrompt("mine", `SCRIPT[{"text":"here"}]`)
 		settle(time.Second)
@@ -364,7 +364,7 @@ func TestAParentThatLostItsLeaseSendsItsChildNothing(t *testing.T) {
 		if n := countType(child.log(), dormouse.PromptQueued); n != 2 {
 			t.Errorf("the child has %d prompts, want that of its spawning and mine", n)
 		}
-		// Whoever has the parent next sends it, under its own lease and once.
+		// The server that has the parent next sends it, under its own lease and once.
 		if err := a.do(law.Describe{}); err != nil {
 			t.Fatal(err)
 		}

@@ -213,8 +213,8 @@ func TestAnAnswerThatComesAtOnceCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// A log that goes on from elsewhere is no fault of who asks: he is told to ask
-// again, and the next actor believes what is there.
+// A log that was continued elsewhere is no fault of the client: it is told to
+// retry, and the next actor believes what is there.
 func TestALogThatIsNotWhereItWasLeftIsNoConflictOfTheClients(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})

@@ -185,7 +185,7 @@ func TestAnEventReadBeforeItWasToldIsNotTakenTwice(t *testing.T) {
 		h.store.linger = time.Second
 		h.store.mu.Unlock()
 		go func() { _ = h.prompt("p", "hello") }() // the log shows whether it was taken
-		time.Sleep(500 * time.Millisecond)         // durable, and nobody was told
+		time.Sleep(500 * time.Millisecond)         // durable, and the followers were not told
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		seen := uint64(0)

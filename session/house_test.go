@@ -29,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withDatabase{m}) }
 
-// withDatabase stops the database that tests may have started before anybody
-// looks for what is left.
+// withDatabase stops the database that tests may have started before the check
+// for leaks.
 type withDatabase struct{ m *testing.M }
 
 func (w withDatabase) Run() int {

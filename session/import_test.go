@@ -211,7 +211,7 @@ func TestARestoreThatIsRefusedLeavesNoNote(t *testing.T) {
 	})
 }
 
-// Who follows is told how far it is when layers have to come from elsewhere.
+// Followers are told how far it is when layers have to come from elsewhere.
 func TestFollowersAreToldHowMuchHasCome(t *testing.T) {
 	withSnapshots(t, func(t *testing.T, h *house, _ *snapshotDriver) {
 		h.create(dormouse.Created{})

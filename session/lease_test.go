@@ -117,7 +117,7 @@ func TestWhatAServerWritesTooLateIsRefusedAndCounted(t *testing.T) {
 	})
 }
 
-// Nobody takes the session over here, so the database has nothing against what
+// No other server takes the session over here, so the database accepts what
 // arrives late: only the server itself can know that it may not act on it.
 func TestAnOpThatWasRecordedTooLateIsNotSentByWhoRecordedIt(t *testing.T) {
 	together(t, 1, func(t *testing.T, f *cluster) {
@@ -280,7 +280,7 @@ func TestWhoAsksAServerAtTheMomentItsLeaseIsLostIsServed(t *testing.T) {
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
 		a.mustPrompt("p", "hello")
-		b.on(a).mustPrompt("q", "hello") // it knows now who has the session
+		b.on(a).mustPrompt("q", "hello") // it knows now which server has the session
 		settle(time.Second)
 		b.view.cut()
 		time.Sleep(lease*3/4 - time.Millisecond)

@@ -8,8 +8,9 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// A database that was put back has forgotten epochs that the sandbox remembers. The session
-// is attached again soon, however many they are, under an epoch that nobody has had.
+// A database that was restored from a backup has forgotten epochs that the sandbox
+// remembers. The session is attached again soon, however many they are, under an epoch that
+// no actor has had.
 func TestASandboxThatKnowsANewerEpochThanTheDatabaseIsReachedAboveIt(t *testing.T) {
 	for name, ahead := range map[string]uint64{"by one": 1, "by many": 1000} {
 		t.Run(name, func(t *testing.T) {

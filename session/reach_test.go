@@ -265,7 +265,7 @@ func TestAVisitLeadsToTheServerThatOwnsTheSession(t *testing.T) {
 			t.Errorf("a visit went on in another sandbox: %v", err)
 		}
 
-		// Whoever is left takes the session, and the sandbox with it.
+		// The other server takes the session, and the sandbox with it.
 		owner.kill()
 		settle(2 * lease)
 		other.visit(true, 2).Close()

@@ -19,7 +19,7 @@ import (
 // mended is a driver whose files were cut off once, and are as they should be after that.
 type mended struct {
 	*snapshotDriver
-	lost  atomic.Pointer[sandbox.Recovered] // what was done and nobody has recorded
+	lost  atomic.Pointer[sandbox.Recovered] // what was done and is not recorded yet
 	asked atomic.Int64                      // layers of the snapshot that it was done with
 }
 
@@ -180,7 +180,7 @@ func (d *synced) Sync(_ context.Context, _ dormouse.SessionID, _ uint64, _ dormo
 	return nil
 }
 
-// What a finished tool call wrote is synced at the latest when its turn ends, whoever ends
+// What a finished tool call wrote is synced at the latest when its turn ends, whatever ends
 // the turn and whatever has become of the sandbox.
 func TestFilesAreSyncedWhenATurnEndsWithoutItsSandbox(t *testing.T) {
 	const used = `go SCRIPT[{"tool":"bash","input":{"command":"effect a"}},{"text":"done","delay_ms":60000}]`

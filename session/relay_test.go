@@ -103,7 +103,7 @@ func TestFollowersOfAServerThatNobodyReachesReadTheLog(t *testing.T) {
 		var wg sync.WaitGroup
 		a, b := f.servers[0], f.servers[1]
 		a.create(dormouse.Created{})
-		a.dead.Store(true) // it works, and nobody reaches it
+		a.dead.Store(true) // it works, and cannot be reached
 		r := b.on(a).read(ctx, &wg)
 		a.mustPrompt("p", script("effect a", "sleep 10s", "effect b"))
 		settle(2 * time.Second)

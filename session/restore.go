@@ -86,14 +86,15 @@ func (s *Sessions) swap(ctx context.Context, state law.State, by dormouse.Actor,
 		if moved := now.Workspace.Touched > 0 || now.Workspace.Number != state.Workspace.Number; peeked != nil || !moved || n == maxSwaps {
 			return swap, err
 		}
-		state = now // somebody changed files meanwhile, or they were sealed
+		state = now // files were changed meanwhile, or they were sealed
 	}
 }
 
-// keepReplaced sees to it that a snapshot has the present files of a session, and
-// returns which, or none if there are no files, and the session as it is then. A snapshot
-// that has lost a blob does not count: another is taken, from the files themselves. If that
-// cannot be, nothing is replaced, since the swap destroys the only copy of them.
+// keepReplaced makes sure that a snapshot has the present files of a session, because the
+// swap destroys the only other copy of them. It returns the ID of that snapshot, or none if
+// there are no files, and the session's state after that. A snapshot that has lost a blob
+// does not count: another one is taken of the files themselves. If that fails, nothing is
+// replaced.
 func (s *Sessions) keepReplaced(ctx context.Context, state law.State, by dormouse.Actor) (dormouse.SnapshotID, law.State, error) {
 	id, there := state.PresentSnapshot()
 	if there && id == "" {
@@ -138,7 +139,7 @@ func (s *Sessions) releaseSwap(ctx context.Context, id dormouse.SessionID, swap 
 	}
 }
 
-// Revert goes back to before a prompt was taken up: files and conversation.
+// Revert goes back to the state before a prompt was taken up: files and conversation.
 func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormouse.Actor, prompt dormouse.EventID, how RestoreOptions) (dormouse.WorkspaceSwap, error) {
 	state, err := s.Peek(ctx, id)
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 			before = &p
 		}
 	}
-	// What it had gone on with since then is nearer to what it had.
+	// A swap after that snapshot is nearer to the state before the turn.
 	if swapped != nil && (before == nil || before.At < swapped.at) {
 		if p, ok := state.Snapshot(swapped.Snapshot); ok {
 			before = &p
@@ -173,16 +174,16 @@ func (s *Sessions) Revert(ctx context.Context, id dormouse.SessionID, by dormous
 	return s.swap(ctx, state, by, m, to, how.Discard)
 }
 
-// swappedAt is a swap and the seq it has in the log. That of a session which began
-// without files and had none when the turn began names no snapshot and has the seq 0.
+// swappedAt is a swap and its seq in the log. For a session that began without files and
+// had none when the turn began, it names no snapshot and has the seq 0.
 type swappedAt struct {
 	dormouse.WorkspaceSwap
 	at uint64
 }
 
-// turnStart finds the seq at which the turn of a prompt began, and the last time before
-// it that the session went on with other files, if it ever did. All sessions begin
-// without files.
+// turnStart finds the seq at which the turn of a prompt began, and the last swap of the
+// session's files before it, nil if files came without one. All sessions begin without
+// files.
 func (s *Sessions) turnStart(ctx context.Context, state law.State, prompt dormouse.EventID) (uint64, *swappedAt, error) {
 	swapped := new(swappedAt)
 	for after := uint64(0); ; {

@@ -287,7 +287,7 @@ func (s *Sessions) EndFollowers() {
 func (s *Sessions) Close(ctx context.Context) error {
 	s.EndFollowers()
 	leaving, cancel := context.WithTimeout(ctx, 2*time.Second)
-	_ = s.visits.Wait(leaving) // who does not leave by then is cut off
+	_ = s.visits.Wait(leaving) // visitors that have not left by then are cut off
 	cancel()
 	s.stop(dormouse.ErrClosing)
 	err := wait(ctx, &s.running)

@@ -172,7 +172,8 @@ func TestRowThatSaysLessThanItsLogHasIsWrittenAnew(t *testing.T) {
 	})
 }
 
-// Who only looks may see a row that an append has moved on since the log was read.
+// A reader without a claim may see a row that an append has moved on since the log was
+// read.
 func TestAppendWhileSomebodyLooksIsNoDamage(t *testing.T) {
 	live(t, func(t *testing.T, h *house) {
 		h.create(dormouse.Created{})

@@ -9,9 +9,10 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// slots bounds how many sandboxes are awake at once. Who needs one when all are
-// taken waits, and the session that has been idle the longest is evicted; one at work
-// is not. The same happens when a server finds more sandboxes awake than it may have.
+// slots bounds how many sandboxes are awake at once. A session that needs one when all
+// are taken waits, and the session that has been idle the longest is evicted; one at
+// work is not. The same happens when a server finds more sandboxes awake than it may
+// have.
 type slots struct {
 	limit    int                            // no bound if 0
 	evict    func(dormouse.SessionID) error // has a session hibernate, which has only begun when it returns
@@ -25,7 +26,7 @@ type slots struct {
 
 // slot is a sandbox that is awake.
 type slot struct {
-	idle     time.Time // since when nobody uses it, zero if somebody does
+	idle     time.Time // since when it has not been in use, zero if it is
 	stopping bool      // it will be free soon
 	spared   bool      // its eviction was refused a moment ago
 }
@@ -152,8 +153,8 @@ func (s *slots) evictIdle() {
 	}
 }
 
-// longestIdle is the slot that nobody has used for the longest time, nil if all are in
-// use. The caller holds mu.
+// longestIdle is the slot that has not been in use for the longest time, nil if all
+// are in use. The caller holds mu.
 func (s *slots) longestIdle() (id dormouse.SessionID, idlest *slot) {
 	for other, t := range s.held {
 		if !t.idle.IsZero() && !t.stopping && !t.spared && (idlest == nil || t.idle.Before(idlest.idle)) {

@@ -438,7 +438,7 @@ func TestOfTooManySnapshotsTheOldestGo(t *testing.T) {
 		if err != nil || len(named) != 1 || named[0] != last.Layers[0].Digest {
 			t.Errorf("named: %v, %v", named, err)
 		}
-		// Whoever deletes the newest hides it; the next one is compared with it.
+		// Deleting the newest snapshot hides it; the next one is compared with it.
 		for range 2 {
 			if err := h.do(law.ForgetSnapshots{IDs: []dormouse.SnapshotID{last.ID}}); err != nil {
 				t.Fatal(err)
@@ -454,8 +454,8 @@ func TestOfTooManySnapshotsTheOldestGo(t *testing.T) {
 	}, func(h *house) { h.keep.MaxCount = 2 })
 }
 
-// Whoever deletes the newest snapshot keeps the files; the next turn begins when there is
-// another one of them.
+// Deleting the newest snapshot keeps the files; the next turn begins when there is another
+// snapshot of them.
 func TestATurnBeginsWithASnapshotThoughTheNewestWasDeleted(t *testing.T) {
 	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		d.notes = make(map[dormouse.SnapshotID]map[string]string)
@@ -593,7 +593,7 @@ func TestABranchGoesItsOwnWay(t *testing.T) {
 	})
 }
 
-// Nobody has used a branch yet, and it is branched from: its files are there all the same.
+// A branch that was never used is branched from: its files are there all the same.
 func TestABranchOfASessionThatWasNeverAwakeHasItsFiles(t *testing.T) {
 	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{})

@@ -134,7 +134,7 @@ func (h *houseOn) end() {
 	}
 }
 
-// noPeers is the way to nobody.
+// noPeers reaches no other server.
 type noPeers struct{}
 
 func (noPeers) Do(context.Context, fleet.Route, dormouse.SessionID, dormouse.Actor, law.Verb) error {

@@ -157,7 +157,7 @@ func (s *Store) reuse(record string, layers []dormouse.Layer) ([]string, error) 
 }
 
 // readRecord reads a record, if there is one. One that cannot be decoded was written by
-// somebody else or corrupted in a crash, and counts as none.
+// another program or corrupted in a crash, and counts as none.
 func readRecord[T any](path string) (record T, found bool, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -143,7 +143,7 @@ func (s *Store) merge(ctx context.Context, below, layers []dormouse.Layer) (merg
 	if errors.Is(err, dormouse.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) {
 		merged, err = s.putMerged(ctx, below, layers)
 		if tooLarge(err) {
-			// Nobody tries again before the record is swept.
+			// It is not tried again before the record is swept.
 			return merged, errors.Join(err, s.writeMerge(path, mergeRecord{Layers: diffIDs(layers), Bottom: bottom, TooLarge: true}))
 		}
 	}

@@ -231,7 +231,7 @@ func TestWhatWasMergedLongAgoIsNotOffered(t *testing.T) {
 	note := filepath.Join(h.dir, "runs", list(t, filepath.Join(h.dir, "runs"))[0])
 	old := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(note, old, old))
-	// Whoever collects blobs may be about to collect this one.
+	// A collector may be about to delete this one.
 	if got := h.Compacted(line); len(got) != 4 {
 		t.Errorf("offered is %v", got)
 	}

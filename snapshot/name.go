@@ -108,7 +108,7 @@ func (s *Store) install(dir, name string) error {
 	return err
 }
 
-// singleFlight waits until nobody else in this process builds what has the name.
+// singleFlight waits until no other goroutine of this process builds what has the name.
 func (s *Store) singleFlight(ctx context.Context, name string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {

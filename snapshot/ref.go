@@ -18,7 +18,8 @@ import (
 //
 //	{"providerId":"dormouse","ref":{"session":"sesn_…","snapshot":"snap_…","mac":"…"}}
 //
-// Unknown members of the inner object belong to whoever added them, and round-trip.
+// Unknown members of the inner object belong to the program that added them, and
+// round-trip.
 type Ref struct {
 	Session  dormouse.SessionID
 	Snapshot dormouse.SnapshotID
@@ -27,7 +28,7 @@ type Ref struct {
 }
 
 const (
-	// Provider is who makes refs.
+	// Provider is the name of the issuer of refs.
 	Provider = "dormouse"
 	// MaxRef is how long a ref may be.
 	MaxRef = 64 << 10

@@ -20,8 +20,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// What is in Dir. Dir itself is locked: shared by those who record that they use a
-// directory, exclusively by those who remove any.
+// What is in Dir. Dir itself is locked: shared to record that a directory is in use,
+// exclusively to remove any.
 const (
 	layersDir = "layers" // directories to mount
 	namesDir  = "names"  // the identity of each of them
@@ -39,7 +39,7 @@ type Store struct {
 	removing sync.WaitGroup
 
 	mu       sync.Mutex
-	inFlight map[string]chan struct{} // guarded by mu: names that somebody is building
+	inFlight map[string]chan struct{} // guarded by mu: names that are being built
 	codecs   codecs
 }
 
@@ -62,7 +62,8 @@ func (s *Store) prepare() (err error) {
 			return err
 		}
 	}
-	// Workspaces may have set-user-ID programs that nobody here may get at.
+	// Workspaces may have set-user-ID programs that other users of this machine must not
+	// reach.
 	if err := os.Chmod(s.opts.Dir, 0o700); err != nil { //nolint:gosec // it is a directory
 		return err
 	}

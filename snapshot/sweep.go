@@ -218,7 +218,7 @@ func (s *Store) unreferenced(ctx context.Context, names []string, named func(con
 	}), nil
 }
 
-// remove removes directories, unless somebody has begun to use them in the meantime.
+// remove removes directories, unless one has come into use in the meantime.
 func (s *Store) remove(names []string) (int, error) {
 	alone, err := dirlock.Hold(s.opts.Dir, unix.LOCK_EX)
 	if err != nil {

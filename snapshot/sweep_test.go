@@ -17,7 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot"
 )
 
-// eager is a store that keeps nothing for those who may come.
+// eager is a store that keeps nothing for later use.
 func eager(o *snapshot.Options) { o.Idle = 1 }
 
 // naming says that sessions name these layers.
@@ -81,7 +81,7 @@ func TestSweepLeavesWhatMayBeUsedSoon(t *testing.T) {
 		chtimes(t, name, time.Now().Add(-2*time.Hour))
 	}
 	age()
-	h.keep("a", "1") // whoever keeps it again wants it
+	h.keep("a", "1") // what is put again is wanted
 	h.sweep(0)
 	age()
 	h.sweep(1)
@@ -102,7 +102,7 @@ func TestSweepReleasesWhatTheDeadUsed(t *testing.T) {
 	}
 }
 
-// Who does not know removes nothing.
+// A sweep that does not know what is in use removes nothing.
 func TestSweepRemovesNothingWhenItCannotAsk(t *testing.T) {
 	h := open(t, eager)
 	l := h.keep("a", "1")
@@ -157,8 +157,8 @@ func TestSweepRemovesWhatWasMerged(t *testing.T) {
 	}
 }
 
-// Whatever others do at the same time in the same directory, what was given to
-// somebody stays until it is released.
+// Whatever others do at the same time in the same directory, what was acquired
+// stays until it is released.
 func TestSweepTakesNothingAway(t *testing.T) {
 	h := open(t, eager)
 	var line []dormouse.Layer

@@ -11,8 +11,8 @@ import (
 
 // CorruptColumns collects the columns of a session's row that are not what was written. A
 // store leaves what they should hold empty and says so in SessionRow.Damage: the row is
-// derived from the log, so a corrupt one must keep nobody from the log, nor from the rows
-// of other sessions.
+// derived from the log, so a corrupt one must not keep the log, nor the rows of other
+// sessions, from being read.
 type CorruptColumns struct{ columns []string }
 
 // Add notes a column.

@@ -29,7 +29,7 @@ func (e *DamageError) Error() string {
 }
 
 // Unwrap makes it dormouse.ErrDamaged and nothing else. What is wrong is text: a blob that
-// is not found must not make anybody believe that there is no such session.
+// is not found must not look as if there were no such session.
 func (*DamageError) Unwrap() error { return dormouse.ErrDamaged }
 
 // What is wrong with a row.

@@ -54,10 +54,10 @@ type Documents interface {
 	// id in the order of their bytes, after the given one, at most limit.
 	DocumentRefs(ctx context.Context, after DocumentRef, limit int) ([]DocumentRef, error)
 
-	// InsertVersion stores a version of an imported document, ahead of the document:
-	// nobody must see it before Insert has stored that. One that is inserted again
-	// must replace it. If the document is there already it must be
-	// refused with dormouse.ErrConflict.
+	// InsertVersion stores a version of an imported document, ahead of the document: it
+	// must not be visible before Insert has stored that. One that is inserted again must
+	// replace it. If the document is there already it must be refused with
+	// dormouse.ErrConflict.
 	InsertVersion(ctx context.Context, d Document) error
 }
 

@@ -12,11 +12,11 @@ import (
 // Shared is a store that several servers use at once. A store for one server
 // alone does not have it.
 //
-// Every server holds a lease, and every session that is loaded has an owner
-// among the servers. Whether a lease has run out is judged by the database's
-// clock alone. A lease does not fence: the epoch does, which rises when a
-// session changes hands. Who has not joined claims for nobody, and must be
-// refused by a live owner alone.
+// Every server holds a lease, and every session that is loaded has an owner among the
+// servers. Whether a lease has run out is judged by the database's clock alone. A lease
+// does not fence: the epoch does, which rises when a session changes hands. The claims
+// of a store that has not joined have no owner, and must be refused by a live owner
+// alone.
 type Shared interface {
 	Fleet
 	Ownership
@@ -25,13 +25,12 @@ type Shared interface {
 // Fleet is the servers that share a store. Its methods speak for the server
 // that joined through this value.
 type Fleet interface {
-	// Join takes a lease for a server and must give it an incarnation that was
-	// never given before. A server at another place than one that lives must be
-	// refused with dormouse.ErrConflict: they could not reach each other's
-	// sandboxes. Who joins again must give up the life it had, with all that it
-	// owned; if that one was banned, it must be refused with ErrBanned. A server
-	// that may not use the database any more, since a newer one has changed its schema,
-	// must be refused with ErrNewer.
+	// Join takes a lease for a server and must give it an incarnation that was never
+	// given before. A server at another place than one that lives must be refused with
+	// dormouse.ErrConflict: they could not reach each other's sandboxes. A server that
+	// joins again must give up the life it had, with all that it owned; if that one was
+	// banned, it must be refused with ErrBanned. A server that may not use the database
+	// any more, since a newer one has changed its schema, must be refused with ErrNewer.
 	Join(ctx context.Context, s Server, lease time.Duration) (Server, error)
 	// Renew extends the lease. One that has run out must be dormouse.ErrLeaseLost:
 	// others may own its sessions already, and only Join makes it a server again.
@@ -40,9 +39,9 @@ type Fleet interface {
 	Leave(ctx context.Context) error
 	// Servers must list the servers that live.
 	Servers(ctx context.Context) ([]Server, error)
-	// Ban must keep a server whose lease has run out from ever joining again, and
-	// report whether it has: a server that lives must be left alone. Whoever is told
-	// true may end its process.
+	// Ban must keep a server whose lease has run out from ever joining again, and report
+	// whether it has: a server that lives must be left alone. If it returns true, the
+	// caller may end the process of that server.
 	Ban(ctx context.Context, incarnation uint64) (bool, error)
 	// Unban must forget that a server was banned, which has ended.
 	Unban(ctx context.Context, incarnation uint64) error
@@ -69,10 +68,10 @@ type Ownership interface {
 	// Where must say of each session that exists how far its log goes and which
 	// live server owns it, if any.
 	Where(ctx context.Context, ids ...dormouse.SessionID) ([]Location, error)
-	// Listen calls changed with sessions to which a server has appended, soon
-	// after; with none when it may have missed some. It may be late or call too
-	// often, so that whoever relies on it also looks by himself now and then. It
-	// returns the cause when ctx ends.
+	// Listen calls changed with sessions to which a server has appended, soon after;
+	// with none when it may have missed some. It may be late or call too often, so that
+	// a caller that relies on it also looks by itself now and then. It returns the cause
+	// when ctx ends.
 	Listen(ctx context.Context, changed func(ids []dormouse.SessionID)) error
 }
 

@@ -1,7 +1,7 @@
-// Package store is the promise a database makes to sessions: one ordered log
-// per session, fenced by an epoch, with rows derived from it that are written
-// in the same transaction and can be rebuilt from it at any time. Beside them it
-// keeps the documents that sessions are made of.
+// Package store is the port of a database for sessions: one ordered log per session, fenced
+// by an epoch, with rows derived from it that are written in the same transaction and can
+// be rebuilt from it at any time. Beside them it keeps the documents that sessions are made
+// of.
 package store
 
 import (
@@ -23,11 +23,11 @@ type Epoch = uint64
 // a commit with others. An append that fails with dormouse.ErrUnknownOutcome
 // may have happened; every other error means that nothing changed.
 type Log interface {
-	// Create stores the first events of a session, with epoch 0 and no owner, so
-	// that nobody can append before a claim. A session that exists must be
-	// refused with dormouse.ErrConflict. If b.Under names a parent, a parent whose
-	// epoch is another by now must be refused with ErrStaleSender, in the
-	// same transaction: who lost the parent makes no more children.
+	// Create stores the first events of a session, with epoch 0 and no owner, so that
+	// nothing can be appended before a claim. A session that exists must be refused with
+	// dormouse.ErrConflict. If b.Under names a parent, a parent whose epoch is another by
+	// now must be refused with ErrStaleSender, in the same transaction: a server that lost
+	// the parent makes no more children.
 	Create(ctx context.Context, b Batch) error
 
 	// Claim takes the right to write a session and must return a higher epoch
@@ -42,12 +42,11 @@ type Log interface {
 
 	// Append adds a batch after b.After. It must refuse a stale epoch with
 	// dormouse.ErrLeaseLost, a wrong After or an id that a client gave before with
-	// dormouse.ErrConflict, a full disk with dormouse.ErrFull, and an unknown session
-	// with dormouse.ErrNotFound. If b.Under names the session that asked for it, and its
-	// epoch is another by now, it must be refused with ErrStaleSender, in the same
-	// transaction: what a server does for a session that it has lost comes too late. A
-	// caller who stops waiting must never be told that nothing changed when
-	// something may have.
+	// dormouse.ErrConflict, a full disk with dormouse.ErrFull, and an unknown session with
+	// dormouse.ErrNotFound. If b.Under names the session that asked for it, and its epoch
+	// is another by now, it must be refused with ErrStaleSender, in the same transaction:
+	// what a server does for a session that it has lost comes too late. A caller that stops
+	// waiting must never be told that nothing changed when something may have.
 	Append(ctx context.Context, b Batch) error
 
 	// Read must return events with a seq above after, in order, at most limit,

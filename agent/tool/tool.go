@@ -1,7 +1,7 @@
-// Package tool is what a model may call. A tool only translates: the model's input
-// into a call for the runner or an action of the session, and a result into content
-// for the model. It has no side effects itself, so that every effect passes through
-// the op journal.
+// Package tool is the tools that a model may call. A tool only translates: the model's
+// input into a call for the runner or an action of the session, and a result into
+// content for the model. It has no side effects itself, so that every effect passes
+// through the op journal.
 package tool
 
 import (

@@ -56,7 +56,7 @@ func (s *Store) Collect(ctx context.Context, d dormouse.Digest, before time.Time
 	return collected, nil
 }
 
-// collect checks and removes a blob while nobody puts.
+// collect checks and removes a blob while no put is in progress.
 func (s *Store) collect(d dormouse.Digest, before time.Time) (bool, error) {
 	if err := d.Validate(); err != nil {
 		return false, fmt.Errorf("%w: %w", fs.ErrNotExist, err)

@@ -70,7 +70,7 @@ func TestGetMustNeverReturnOtherBytes(t *testing.T) {
 			if err := r.Close(); err != nil {
 				t.Error(err)
 			}
-			// Whoever has the bytes can mend it.
+			// A put of the same bytes repairs it.
 			if _, err := s.Put(t.Context(), []byte("hello")); err != nil {
 				t.Fatal(err)
 			}

@@ -102,8 +102,9 @@ func TestPutMustHaveMadeItDurableWhenItReturns(t *testing.T) {
 	}
 }
 
-// After a failed sync the kernel shows what it could not write, and says that it is
-// written. Whoever puts the same bytes again is told so only when they are.
+// After a failed sync the kernel shows pages that it could not write, and reports
+// them as written. A second put of the same bytes succeeds only when they are
+// durable.
 func TestPutAfterAFailedSyncIsDurable(t *testing.T) {
 	for _, op := range []powercut.Op{powercut.Sync, powercut.SyncDir} {
 		for _, restarted := range []bool{false, true} {

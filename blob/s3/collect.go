@@ -73,17 +73,17 @@ func older(put, before time.Time) bool { return !put.IsZero() && !put.Add(second
 
 // Collect deletes d unless it was put at or after a time.
 //
-// S3 cannot delete an object on condition that nobody has put it. So whoever
-// collects first announces it, by an object of its own, then looks when the blob
-// was put, deletes it if that is long ago, and takes the announcement back.
-// Whoever puts first makes the blob new, then looks for announcements and waits
-// until those are gone, then looks whether the blob is there. Of two who do this
-// at once, one sees the other: an announcement that was not there when the blob
-// was new is of somebody who will see that it is.
+// S3 cannot delete an object on condition that it was not put again. So a collector
+// first announces the deletion, by an object of its own, then checks when the blob was
+// put, deletes it if that is long ago, and withdraws the announcement. A writer first
+// renews the blob, then lists the announcements, waits until those are gone, and then
+// checks whether the blob is there. Of a collector and a writer at the same time, one
+// sees the other: if an announcement was not there when the blob was renewed, its
+// collector will see that the blob is new.
 //
-// An announcement is taken back only by who knows how its deletion ended, which
-// is therefore sent once. Of one who has died it is believed for a minute, in
-// which a deletion is executed or never will be.
+// A collector withdraws its announcement only if it knows how its deletion ended, so
+// the deletion is sent once and not retried. The announcement of a collector that has
+// died is honoured for a minute, in which a deletion is executed or never will be.
 func (s *Store) Collect(ctx context.Context, d dormouse.Digest, before time.Time) (bool, error) {
 	if err := context.Cause(ctx); err != nil {
 		return false, fmt.Errorf("collect %s: %w", d, err)
@@ -118,7 +118,7 @@ func (s *Store) collect(ctx context.Context, d dormouse.Digest, before time.Time
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), s.grace)
 	defer cancel()
-	_ = s.remove(ctx, s.client, announced) // if it stays, somebody waits in vain
+	_ = s.remove(ctx, s.client, announced) // if it stays, a writer waits longer than it has to
 	return old && err == nil, err
 }
 
@@ -140,7 +140,8 @@ func (s *Store) expired(ctx context.Context, d dormouse.Digest, before time.Time
 	return true, nil
 }
 
-// awaitCollectors waits until everybody who has announced by now to collect d is done.
+// awaitCollectors waits until all collectors that have announced by now to delete d
+// are done.
 func (s *Store) awaitCollectors(ctx context.Context, d dormouse.Digest) error {
 	waiting, err := s.collectors(ctx, d)
 	begun := time.Now()
@@ -164,7 +165,7 @@ func (s *Store) awaitCollectors(ctx context.Context, d dormouse.Digest) error {
 	return err
 }
 
-// collectors lists the announcements of those who may be about to delete d.
+// collectors lists the announcements of collectors that may be about to delete d.
 func (s *Store) collectors(ctx context.Context, d dormouse.Digest) (map[string]bool, error) {
 	keys := make(map[string]bool)
 	for object := range s.list(ctx, s.key(collecting, d)+"/") {

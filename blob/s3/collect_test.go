@@ -35,7 +35,7 @@ func age(t *testing.T, file string, by time.Duration) {
 	}
 }
 
-// announcements are the files by which those who collect d announce it.
+// announcements are the files by which collectors announce that they delete d.
 func announcements(t *testing.T, o s3.Options, d dormouse.Digest) []string {
 	t.Helper()
 	hex := strings.TrimPrefix(string(d), "sha256:")
@@ -115,7 +115,7 @@ func meanwhile(t *testing.T, again bool, name string, nth int, answered bool) {
 	}
 }
 
-// putter puts while somebody else stands still.
+// putter puts while a request of another is held.
 type putter struct {
 	s *s3.Store
 	p *proxy
@@ -127,8 +127,8 @@ func newPutter(t *testing.T, o s3.Options) *putter {
 	return &putter{open(t, o), p}
 }
 
-// start puts, and returns when that has ended or can go no further before the
-// one who stands still goes on.
+// start puts, and returns when the put has ended or waits for the request that is
+// held.
 func (p *putter) start(t *testing.T) <-chan error {
 	done, ended, waits := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	p.p.begin(on("LIST collecting", func(w http.ResponseWriter, r *http.Request, _ string, seen int, next http.Handler) {
@@ -156,7 +156,7 @@ func TestWhoDiedCollectingIsWaitedForOnce(t *testing.T) {
 	s := open(t, o)
 	s.SetGrace(time.Second)
 	d, before := old(t, s, o, small)
-	// The deletion is executed, and nobody hears of it.
+	// The deletion is executed, and its response is lost.
 	p.begin(on("DELETE sha256", func(w http.ResponseWriter, r *http.Request, _ string, _ int, next http.Handler) {
 		next.ServeHTTP(discard{http.Header{}}, r)
 		reset(w)
@@ -184,7 +184,7 @@ func TestWhoDiedCollectingIsWaitedForOnce(t *testing.T) {
 	}
 }
 
-// discard takes an answer nobody hears.
+// discard takes a response that is lost.
 type discard struct{ h http.Header }
 
 func (d discard) Header() http.Header         { return d.h }

@@ -28,7 +28,7 @@ func classify(ctx context.Context, err error) error {
 	case answer.StatusCode == http.StatusInsufficientStorage, answer.Code == "XMinioStorageFull", answer.Code == "QuotaExceeded":
 		return fmt.Errorf("%w: %w", dormouse.ErrFull, err)
 	}
-	if errors.Is(err, io.EOF) { // nobody must take it for the end of a blob
+	if errors.Is(err, io.EOF) { // it must not be mistaken for the end of a blob
 		return fmt.Errorf("%w: %w: %s", dormouse.ErrUnavailable, io.ErrUnexpectedEOF, err.Error())
 	}
 	// Anything else says nothing about the blob and may be temporary: a server that is

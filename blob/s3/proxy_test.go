@@ -185,7 +185,7 @@ func hangsUp(w http.ResponseWriter, r *http.Request, _ string, _ int, _ http.Han
 	panic(http.ErrAbortHandler)
 }
 
-// hangs says nothing until whoever asked has left.
+// hangs sends no response until the client has disconnected.
 func hangs(_ http.ResponseWriter, r *http.Request, _ string, _ int, _ http.Handler) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()

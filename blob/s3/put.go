@@ -31,7 +31,7 @@ func (s *Store) PutFrom(ctx context.Context, r io.Reader) (dormouse.Digest, int6
 	if err != nil {
 		return "", 0, fmt.Errorf("put a stream: %w", asFull(err))
 	}
-	defer func() { _ = b.file.Close() }() // nobody needs it any more
+	defer func() { _ = b.file.Close() }() // it is not needed any more
 	if err := s.put(ctx, &b.body); err != nil {
 		return "", 0, fmt.Errorf("put %s: %w", b.digest, err)
 	}

@@ -1,12 +1,12 @@
 // Package s3 stores blobs as objects in a bucket, on any server that speaks S3:
-// PREFIX/sha256/ab/abcdef…, one object per digest. It trusts neither the server
-// nor the way there: what was put is proven to be there before Put returns, and
-// what is read is compared with its digest.
+// PREFIX/sha256/ab/abcdef…, one object per digest. It trusts neither the server nor the
+// network: Put verifies that what was put is there before it returns, and what is read is
+// compared with its digest.
 //
-// Beside the objects there are, for whoever collects, empty ones:
-// PREFIX/put/ab/abcdef… says by its time when a blob that was there already was
-// last put, and PREFIX/collecting/abcdef…/… that somebody may be about to delete
-// it; see Collect.
+// Beside the objects there are empty ones for collection: the time of
+// PREFIX/put/ab/abcdef… says when a blob that was there already was last put, and
+// PREFIX/collecting/abcdef…/… says that a collector may be about to delete it; see
+// Collect.
 package s3
 
 import (
@@ -151,7 +151,7 @@ func (s *Store) Close() error {
 const (
 	blobs      = "sha256"     // the bytes
 	stamps     = "put"        // when they were last put, if not when they were stored
-	collecting = "collecting" // who may be about to delete them
+	collecting = "collecting" // announcements of collectors that may be about to delete them
 )
 
 // key is the key of an object of a kind. The digest must be valid.

@@ -125,7 +125,7 @@ func TestGetMustNeverReturnOtherBytes(t *testing.T) {
 			if b, err := s.Get(t.Context(), d); !errors.Is(err, blob.ErrCorrupt) {
 				t.Errorf("get = %q, %v, want ErrCorrupt", b, err)
 			}
-			// Whoever has the bytes can mend it.
+			// A put of the same bytes repairs it.
 			if _, err := s.Put(t.Context(), []byte("hello")); err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ func (s *Store) upload(ctx context.Context, b *body, first bool) error {
 		err = send(ctx, b, false)
 	}
 	if hasCode(err, minio.PreconditionFailed, "ConditionalRequestConflict") {
-		return nil // somebody puts the same; whether it is there is looked at next
+		return nil // another writer puts the same; the caller checks next whether it is there
 	}
 	return classifySent(ctx, err)
 }
@@ -128,7 +128,7 @@ func (s *Store) putMarker(ctx context.Context, key string) error {
 	return classifySent(ctx, err)
 }
 
-// sweepUploads aborts multipart uploads that nobody will finish.
+// sweepUploads aborts multipart uploads that were abandoned.
 func (s *Store) sweepUploads(ctx context.Context, before time.Time) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

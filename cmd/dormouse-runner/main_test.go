@@ -89,7 +89,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// op names the latest op as nobody else on this machine does.
+// op makes an op id that is unique on this machine.
 func (p *program) op() dormouse.OpID {
 	return dormouse.OpID(fmt.Sprintf("op_%d_%d", p.Process.Pid, p.ops))
 }

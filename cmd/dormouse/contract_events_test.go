@@ -112,7 +112,8 @@ var payloads = map[dormouse.EventType]any{
 	dormouse.EventDamaged:     nothing{},
 }
 
-// eventLines are the types of events, who is shown them, and the fields of each.
+// eventLines are the types of events, the readers that are shown them, and the fields
+// of each.
 func eventLines(t *testing.T) []string {
 	t.Helper()
 	var lines []string

@@ -22,10 +22,10 @@ import (
 	"github.com/dormouse-run/dormouse/store/archive"
 )
 
-// What others rely on is as the version before had it. The files are added to with
-// -update; that something is gone, somebody has to write there by hand. The columns of
-// the databases, what servers say to each other and what each route takes and answers are
-// held in the same way beside the stores and the doors.
+// What others rely on is as the version before had it. Additions are written to the files
+// with -update; removals must be written there by hand. The columns of the databases,
+// what servers say to each other and what each route takes and answers are checked in the
+// same way beside the stores and the doors.
 func TestWhatOthersRelyOnIsAsItWas(t *testing.T) {
 	for name, lines := range map[string]func(*testing.T) []string{
 		"commands": commandLines,
@@ -91,7 +91,7 @@ func flagLine(f *pflag.Flag) string {
 		line += " -" + f.Shorthand
 	}
 	line += " " + f.Value.Type()
-	if f.DefValue != "" && f.Name != "data" { // which is under somebody's home
+	if f.DefValue != "" && f.Name != "data" { // which is in the home of the user
 		line += " = " + f.DefValue
 	}
 	return line

@@ -21,11 +21,11 @@ import (
 // seen inside sandboxes get their modes explicitly.
 const ownMask = 0o077
 
-// others are the permissions of everybody but the owner.
+// others are the permissions of all users but the owner.
 const others fs.FileMode = 0o077
 
-// ownNames are glob patterns for the files of a data directory. Any other file is
-// somebody's who would be locked out if the directory became private.
+// ownNames are glob patterns for the files of a data directory. Any other file belongs to
+// another user, who would be locked out if the directory became private.
 var ownNames = []string{
 	"dormouse.db*", "dormouse.lock", tokenFile + "*", serverFile + "*", configFile, refsKeyFile + "*",
 	"bin", blobDir, "images", sandboxDir, snapshotsDir, serversDir, heldFile, madeFile,
@@ -63,8 +63,8 @@ func claimData(ctx context.Context, data string, log *slog.Logger) error {
 	return closeFiles(data)
 }
 
-// sweepTemporary removes the temporary files that servers which were killed have left in a
-// data directory and in those of its own directories that nobody else sweeps.
+// sweepTemporary removes the temporary files that killed servers have left in a data
+// directory and in those of its own directories that are not swept otherwise.
 func sweepTemporary(data string) error {
 	errs := []error{atomicfile.Sweep(data)}
 	for _, dir := range []string{"bin", blobDir, sandboxDir, snapshotsDir, serversDir} {

@@ -134,7 +134,7 @@ func TestADirectoryOfOthersIsRefusedWithWhatMendsIt(t *testing.T) {
 		t.Errorf("something was written to it: %v", found)
 	}
 	if os.Geteuid() != 0 {
-		return // who is not root cannot give things away
+		return // only root can change the owner of a file
 	}
 	foreign := t.TempDir()
 	if err := os.Chown(foreign, 12345, -1); err != nil {

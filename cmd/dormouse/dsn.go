@@ -31,7 +31,7 @@ func (d dsn) String() string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// GoString is String for who asks for the value of a field.
+// GoString is String for the verb %#v.
 func (d dsn) GoString() string { return d.String() }
 
 // LogValue is String for logs.

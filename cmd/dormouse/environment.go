@@ -69,8 +69,8 @@ func neededNames(c config) []string {
 	return kept
 }
 
-// hasRegistryKeys reports whether this user has a file that says who they are to
-// registries, where the library that reads it looks.
+// hasRegistryKeys reports whether this user has a file of registry credentials, where the
+// library that reads it looks.
 func hasRegistryKeys() bool {
 	home, _ := os.UserHomeDir()
 	for _, name := range []string{

@@ -29,11 +29,11 @@ type left struct {
 	Packages    []string // as package managers are given
 	Proxy       string   // what requests to the world go through
 	Trusts      bool     // whether the authority of the test is trusted
-	User        string   // who it is to a registry
+	User        string   // the user name for a registry
 }
 
-// leaving says in the environment of a process that it is to leave that, and whom it
-// would trust before.
+// leaving tells a process, in its environment, to clear its environment, and which
+// certificates it would trust before.
 const leaving = "TEST_LEAVES_ITS_ENVIRONMENT"
 
 // TestProcessThatLeavesItsEnvironment is that process. What it reads is remembered by
@@ -120,8 +120,8 @@ func newAuthority(t *testing.T) string {
 	return path
 }
 
-// A server that has shed its environment goes on through the proxy and trusts whom its
-// operator said, and what it starts is given neither.
+// A server that has cleared its environment still uses the proxy and the certificates
+// that its operator set there, and passes neither to what it starts.
 func TestProxyAndCertificatesOutlastTheEnvironment(t *testing.T) {
 	authority := newAuthority(t)
 	const via = "http://user:canary@proxy.example:3128"
@@ -140,8 +140,9 @@ func TestProxyAndCertificatesOutlastTheEnvironment(t *testing.T) {
 	}
 }
 
-// Where podman and docker keep what a person has logged in with, the server finds it
-// after it has shed its environment, and gives the value to nobody.
+// The server finds what a person has logged in with where podman and docker store it,
+// even though it has cleared its environment, and passes the value to no other
+// process.
 func TestRegistriesKnowTheServerByPodmansCredentials(t *testing.T) {
 	authority := newAuthority(t)
 	const keys = `{"auths":{"registry.example":{"auth":"cG9kbWFuOmNhbmFyeQ=="}}}` // podman:canary

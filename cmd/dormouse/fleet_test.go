@@ -56,8 +56,8 @@ func TestServersShareADatabase(t *testing.T) {
 		t.Errorf("doctor does not know the servers: %s", out)
 	}
 
-	// The file is for who finds a server by its directory: it goes with the server
-	// it names, and with no other.
+	// Clients find a server by the file in its directory: the file is removed with
+	// the server that it names, and with no other.
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}

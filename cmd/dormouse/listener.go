@@ -16,8 +16,9 @@ const (
 	leastConns   = 16
 )
 
-// newHTTPServer is how we serve HTTP: nobody holds a connection without sending a
-// request, and none is of any size. Streams set deadlines of their own.
+// newHTTPServer is how we serve HTTP: a connection that sends no request is
+// closed, and the size of a request is limited. Streams set deadlines of their
+// own.
 func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, WriteTimeout: 2 * time.Minute,

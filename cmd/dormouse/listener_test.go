@@ -80,8 +80,7 @@ func TestNobodyHoldsAConnectionWithoutSendingARequest(t *testing.T) {
 	})
 }
 
-// Whoever holds connections that he does not use loses them to who comes, and whoever
-// uses one does not.
+// Idle connections are closed in favour of new ones; connections in use are not.
 func TestTheLimitOnConnectionsIsThatOfTheServer(t *testing.T) {
 	s := startServer(t, t.TempDir(), func(c *config) { c.MaxConns = leastConns })
 	stream := s.follow()

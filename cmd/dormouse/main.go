@@ -18,7 +18,7 @@ import (
 const (
 	exitError          = 1 // it did not work
 	exitUsage          = 2 // it was not said right
-	exitNeedsAttention = 3 // it worked, and found a problem that somebody has to look at
+	exitNeedsAttention = 3 // it worked, and found a problem that a person has to look at
 )
 
 // ownProcess says that the process is this program's own, and not that of a test.

@@ -32,7 +32,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for _, v := range os.Environ() { // what the person who runs the tests has set is theirs
+	for _, v := range os.Environ() { // the tests do not depend on the environment of the developer
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, environment) {
 			_ = os.Unsetenv(name)
 		}

@@ -49,7 +49,7 @@ func (p *printer) print(e client.Event) error {
 // them is shown live; the text of the others is shown when it is complete.
 func (p *printer) delta(d dormouse.Delta) {
 	if d.Fetched != nil {
-		return // who asked for it shows it
+		return // the caller shows it
 	}
 	call := string(d.Op) + string(d.Use)
 	if p.open && d.Thread != p.thread {

@@ -28,7 +28,7 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/local/localtest"
 )
 
-// person is somebody who runs a command at a terminal.
+// person is a user who runs a command at a terminal.
 type person struct {
 	t      *testing.T
 	master *os.File
@@ -60,15 +60,16 @@ func (o *office) sit(args ...string) *person {
 	go func() { s.code <- run(ctx, append([]string{"--data", o.data}, args...), tty, tty, tty) }()
 	o.t.Cleanup(func() {
 		stop()
-		_ = master.Close() // which ends whoever still reads the other end
+		_ = master.Close() // which ends readers of the other end
 		<-s.read
 		_ = tty.Close()
 	})
 	return s
 }
 
-// watchable is a file that can be closed while somebody reads it. Nobody may ask
-// for its descriptor again: that makes it wait where nobody can reach it.
+// watchable is a file that can be closed while it is being read. Its descriptor
+// must not be asked for again: that makes it blocking, and a blocking read
+// cannot be interrupted.
 func watchable(t *testing.T, f *os.File) *os.File {
 	t.Helper()
 	fd, err := syscall.Dup(int(f.Fd()))
@@ -359,7 +360,7 @@ func TestForwardReachesAPort(t *testing.T) {
 	if got := shout(large); got != strings.ToUpper(large) {
 		t.Errorf("%d bytes came back of %d", len(got), len(large))
 	}
-	// It sleeps through nothing: whoever connects wakes the session.
+	// A connection wakes a hibernated session.
 	o.must("session", "hibernate", id)
 	if got := shout("again"); got != "AGAIN" {
 		t.Errorf("after hibernation came %q: %s", got, errs.String())

@@ -96,7 +96,8 @@ func newLogger(c config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// boundAttr bounds the length of each value in a log line, whoever wrote it.
+// boundAttr bounds the length of each value in a log line, including values that clients
+// and sandboxes chose.
 func boundAttr(_ []string, a slog.Attr) slog.Attr {
 	const most, mostStack = 4 << 10, 64 << 10
 	_, failed := a.Value.Any().(error)

@@ -116,7 +116,7 @@ func TestServerPrintsItsAddressAndStopsOnASignal(t *testing.T) {
 		"dormouse_prompts_accepted_total 1", `dormouse_turns_ended_total{outcome="completed"} 1`, `dormouse_ops_finished_total{kind="model_call",outcome="ok"} 1`,
 		"dormouse_sessions_loaded", "dormouse_followers", `dormouse_http_request_seconds_count{method="POST",route="/api/sessions",status="201"} 1`, "go_goroutines",
 	} {
-		// Who follows a turn may hear of its end before it is counted.
+		// A follower may see the end of a turn before it is counted.
 		eventually(t, "metrics with "+want, func() bool {
 			status, b := s.get("/metrics", true)
 			return status == http.StatusOK && strings.Contains(b, want)

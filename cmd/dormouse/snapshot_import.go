@@ -101,7 +101,7 @@ func importImage(cmd *cobra.Command, f importFlags, file string) error {
 // upload is a file on its way to the server.
 type upload struct {
 	from io.Reader
-	size int64 // 0 if nobody knows
+	size int64 // 0 if it is unknown
 	sent atomic.Int64
 	over atomic.Bool
 }

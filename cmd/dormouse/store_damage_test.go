@@ -14,7 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse/store/transfer/transfertest"
 )
 
-// edit changes the database of a data directory behind everybody's back.
+// edit changes the database of a data directory directly.
 func edit(t *testing.T, data string, texts ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(data, "dormouse.db"))
@@ -83,7 +83,7 @@ func TestALogThatEndsBeforeItsRowSaysIsExportedAsFarAsItGoesAndNotLaidOut(t *tes
 			if name == "all events are lost" {
 				return // nothing of it can be imported
 			}
-			storeCommand(t, exitNeedsAttention, copied, "import", file) // kept, and nobody runs it
+			storeCommand(t, exitNeedsAttention, copied, "import", file) // stored, and no server runs it
 			was, is := transfertest.Log(t, transfertest.Open(t, data), transfertest.Working), transfertest.Log(t, transfertest.Open(t, copied), transfertest.Working)
 			if n := len(is); n != len(was)+1 || is[n-1].Type != dormouse.EventDamaged {
 				t.Errorf("%d events were imported, the last is %s; there were %d", n, is[n-1].Type, len(was))
@@ -92,7 +92,7 @@ func TestALogThatEndsBeforeItsRowSaysIsExportedAsFarAsItGoesAndNotLaidOut(t *tes
 	}
 }
 
-// Whoever goes back to an older program needs the rest all the more.
+// A user who goes back to an older program needs the other sessions all the more.
 func TestASessionOfANewerProgramIsLeftOutOfAnExportAndNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change, says, exports string

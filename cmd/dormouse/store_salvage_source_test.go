@@ -46,8 +46,8 @@ func TestADatabaseThatIsAPageShortIsRebuilt(t *testing.T) {
 	}
 }
 
-// What a session names that cannot be laid out is not known: until it can be, or is deleted, no
-// blob is taken for one that nobody wants.
+// What a session names that cannot be laid out is not known: until it can be, or is
+// deleted, no blob is collected as unreferenced.
 func TestRebuildKeepsEveryBlobForASessionThatCannotBeLaidOut(t *testing.T) {
 	for name, damage := range map[string]string{"all laid out": "", "a damaged log": `DELETE FROM events WHERE seq = 2 AND session = (SELECT key FROM sessions WHERE id = 'sesn_4open')`} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 // answerHeader is where an answer carries its proof.
 const answerHeader = "Dormouse-Answer"
 
-// errUnsigned means that an answer proves nothing: whoever gave it is no server of
-// this store that speaks our version, or it is the answer to another request.
+// errUnsigned means that an answer is not authentic: its sender is no server of this
+// store that speaks our version, or it is the answer to another request.
 var errUnsigned = errors.New("the answer is not signed by a server of this store and version")
 
 // proof is what proves that an answer was given by a server of the same store to

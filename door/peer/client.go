@@ -71,8 +71,8 @@ func (c *Client) Do(ctx context.Context, r fleet.Route, id dormouse.SessionID, b
 	return nil
 }
 
-// Who finds out which server answers at an address, and whether it is the one that was
-// meant.
+// Who asks which server answers at an address, and verifies that it is the one that
+// was meant.
 func (c *Client) Who(ctx context.Context, r fleet.Route) (who fleet.Server, err error) {
 	a, err := c.post(ctx, r, whoPath, struct{}{})
 	if err != nil {

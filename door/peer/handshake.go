@@ -18,7 +18,7 @@ import (
 
 const (
 	dialTimeout = 2 * time.Second
-	// handshakeTimeout bounds how long a server takes to prove who it is.
+	// handshakeTimeout bounds how long a server takes to prove its identity.
 	handshakeTimeout = 5 * time.Second
 	// maxHandshake bounds its answer.
 	maxHandshake = maxHeaders + 16<<10
@@ -28,9 +28,9 @@ const (
 // is made.
 type routeKey struct{}
 
-// dial makes a connection to a server and has it prove who it is. No request is sent
-// over a connection to anybody else, or to a server of another version. So a request
-// to a server that is gone was certainly not carried out.
+// dial connects to a server and authenticates it. No request is sent over a
+// connection to another program, or to a server of another version. So a request to
+// a server that is gone was certainly not carried out.
 func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	r, ok := ctx.Value(routeKey{}).(fleet.Route)
 	if !ok {
@@ -57,7 +57,7 @@ func (c *Client) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, conn.SetDeadline(time.Time{})
 }
 
-// handshake asks over a new connection who answers there.
+// handshake authenticates the server at the other end of a new connection.
 func (c *Client) handshake(conn net.Conn, r fleet.Route) error {
 	now, err := c.now()
 	if err != nil {

@@ -47,7 +47,7 @@ type pair struct {
 }
 
 // database is a store whose clock is more than a day ahead of the machine's, and
-// can be set for one server. Whoever goes by the machine's clock is refused.
+// can be set for one server. A server that uses the machine's clock is refused.
 type database struct {
 	*memory.Server
 	off atomic.Int64
@@ -148,7 +148,7 @@ func (p *pair) route() fleet.Route {
 	return fleet.Route{From: from, To: to}
 }
 
-// impostor answers whoever connects with these bytes, and returns where.
+// impostor answers every connection with these bytes, and returns its address.
 func (p *pair) impostor(answer string) string {
 	p.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,7 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/session/fleet"
 )
 
-// message is a request or an answer, as somebody on the path sees it.
+// message is a request or an answer, as an attacker on the path sees it.
 type message struct {
 	Method, Path string
 	Status       int
@@ -24,12 +24,13 @@ type message struct {
 	Body         []byte
 }
 
-// path is somebody between two servers who sees everything, and may change it.
+// path is an attacker between two servers, who sees everything and may change
+// it.
 type path struct {
 	t      *testing.T
 	to     string
 	l      net.Listener
-	client *peer.Client // of who asks
+	client *peer.Client // of the server that asks
 
 	mu       sync.Mutex
 	requests []message                                   // guarded by mu; those that ask for something
@@ -40,7 +41,7 @@ type path struct {
 	running  sync.WaitGroup
 }
 
-// between puts somebody on the path to the first server.
+// between puts an attacker on the path to the first server.
 func (p *pair) between() *path {
 	p.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +71,7 @@ func (p *pair) between() *path {
 	return m
 }
 
-// route leads from the second server to the first, past who is on the path.
+// route leads from the second server to the first, through the attacker.
 func (m *path) route(p *pair) fleet.Route {
 	r := p.route()
 	r.To.Addr = m.l.Addr().String()
@@ -93,7 +94,7 @@ func (m *path) asked() message {
 	return m.requests[len(m.requests)-1]
 }
 
-// carry carries a connection: at first it only asks who is there.
+// carry forwards a connection. It begins with a handshake alone.
 func (m *path) carry(asker net.Conn) {
 	asked, err := net.Dial("tcp", m.to)
 	if err != nil {

@@ -2,14 +2,13 @@
 // A server asks the one that owns a session to carry out a command, or to stream
 // the session's events and deltas.
 //
-// Servers know each other by the store's key. A request is signed for one
-// incarnation of one server, at a time by the database's clock, with a nonce: what
-// comes twice is refused, and so is a request for an incarnation that is gone, by the
-// server that has its address now. A request of a server without a lease is refused
-// too: it may come late. The answer is signed for its request, and everything that
-// follows, either way, is sealed frame by frame up to its end. So an attacker on the
-// path can delay traffic and cut it off, which is noticed, and nothing else. He can
-// read requests, but not answers.
+// Servers authenticate each other by the store's key. A request is signed for one
+// incarnation of one server, with a time of the database's clock and a nonce: a replayed
+// request is refused, and so is a request for an incarnation that is gone, by the server
+// that has its address now. A request of a server without a lease is refused too: it may
+// come late. The answer is signed for its request, and everything that follows, either
+// way, is sealed frame by frame up to its end. So an attacker on the path can only delay
+// traffic and cut it off, which is noticed. He can read requests, but not answers.
 //
 // An answer that is not signed decides nothing: the outcome of the request is
 // unknown. To make that rare, a connection begins with a handshake that changes
@@ -40,8 +39,8 @@ const (
 	// maxBody bounds a request. What a client may send to /api is larger here, where
 	// it is JSON in JSON.
 	maxBody = 96 << 20
-	// maxLine bounds a line of a stream, and maxEvent an event in it: a larger one
-	// is read from the log by whoever wants it.
+	// maxLine bounds a line of a stream, and maxEvent an event in it: a follower reads a
+	// larger one from the log.
 	maxLine  = 1 << 20
 	maxEvent = 256 << 10
 )

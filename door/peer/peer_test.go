@@ -231,8 +231,8 @@ func TestWhatAStrangerSendsIsNotRead(t *testing.T) {
 	}
 }
 
-// A server that has lost its lease is not listened to, whoever it asks: what it asks for
-// may come long after others have taken over.
+// A server that has lost its lease is refused by every server: its requests may arrive
+// long after others have taken over.
 func TestAServerWithoutALeaseIsRefusedByThoseItAsks(t *testing.T) {
 	p := newPair(t)
 	id := p.create()

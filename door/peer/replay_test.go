@@ -199,7 +199,7 @@ func TestWhetherACommandWasSentIsKnown(t *testing.T) {
 	p := newPair(t)
 	id := p.create()
 	for name, c := range map[string]struct {
-		answer string // to whoever asks who is there
+		answer string // to a handshake
 	}{
 		"it dies on the way":   {""},
 		"another program":      {"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n"},
@@ -303,7 +303,7 @@ func TestAStreamOfEventsThatWasChangedIsNotBelieved(t *testing.T) {
 	}
 }
 
-// frame reads one frame of a stream, as far as somebody on the path can.
+// frame reads one frame of a stream, as far as an attacker on the path can.
 func frame(r io.Reader) []byte {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

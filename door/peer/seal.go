@@ -163,7 +163,7 @@ func (o *opener) next() error {
 	return nil
 }
 
-// cut is what the end of a connection means to who reads a stream.
+// cut is what the end of a connection means to the reader of a stream.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

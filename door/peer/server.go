@@ -258,7 +258,7 @@ func (s *Server) do(a *answerer, r *http.Request, body []byte) error {
 	return a.answer(http.StatusOK, done{Repeated: repeated})
 }
 
-// who says which server this is.
+// who answers which server this is.
 func (s *Server) who(a *answerer, _ *http.Request, _ []byte) error {
 	self, ok := s.Sessions.Self()
 	if !ok {

@@ -27,7 +27,7 @@ func (s *Server) follow(a *answerer, r *http.Request, body []byte) error {
 	}
 	defer f.Close()
 	control := http.NewResponseController(a.w)
-	_ = control.SetReadDeadline(time.Time{}) // it lasts as long as there is somebody to follow
+	_ = control.SetReadDeadline(time.Time{}) // it lasts as long as the follower
 	out := &lines{w: a.begin(http.StatusOK), control: control}
 	for out.write(line{}); out.err == nil && r.Context().Err() == nil; {
 		ctx, cancel := context.WithTimeout(r.Context(), heartbeat)

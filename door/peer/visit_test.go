@@ -165,7 +165,8 @@ func TestAVisitToAnotherServerEndsWithTheSandbox(t *testing.T) {
 	}
 }
 
-// Whoever leaves is gone from the owner too, however quiet the terminal is.
+// A visitor that leaves is gone from the owner too, even if the terminal prints
+// nothing.
 func TestAVisitorOfAnotherServerThatLeavesIsGone(t *testing.T) {
 	_, _, v := visited(t)
 	c, err := v.Open(t.Context(), terminal("t", "sh", "-c", "echo up; read x"))
@@ -190,7 +191,7 @@ func TestAVisitorOfAnotherServerThatLeavesIsGone(t *testing.T) {
 	}
 }
 
-// past opens a terminal past somebody on the path.
+// past opens a terminal through an attacker on the path.
 func past(t *testing.T) (*pair, *path, visit.Errand) {
 	t.Helper()
 	p, id, _ := visited(t)

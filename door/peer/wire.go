@@ -29,6 +29,6 @@ func (w *wire) CloseWrite() error { return w.sealer.Close() }
 // Close ends the stream in both directions.
 func (w *wire) Close() error { return w.c.Close() }
 
-// awaitClose returns once the other end has closed the connection. Only who has read
-// the stream to its end may call it.
+// awaitClose returns once the other end has closed the connection. It may be called
+// only after the stream was read to its end.
 func (w *wire) awaitClose() { _, _ = io.Copy(io.Discard, w.c) }

@@ -21,10 +21,10 @@ type call struct{ *door.Call }
 
 type methods map[string]func(call) error
 
-// Who may use a route.
+// What a route requires of a request.
 const (
-	open   = true  // whoever reaches the server
-	closed = false // whoever sends the token
+	open   = true  // nothing
+	closed = false // the token
 )
 
 // handle adds a route.
@@ -35,7 +35,7 @@ func (s *Server) handle(pattern string, open bool, m methods) {
 // ServeHTTP serves a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
 
-// admit finds out who asks.
+// admit authenticates the request.
 func (s *Server) admit(c *door.Call, open bool) error {
 	if err := s.hostPolicy.Check(c.R); err != nil || open {
 		return err

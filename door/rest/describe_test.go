@@ -216,7 +216,8 @@ func TestDeleteThatTakesItsTimeIsAccepted(t *testing.T) {
 	if !slices.Contains(types(p.Events), string(dormouse.SessionDeleted)) {
 		t.Errorf("events %v", types(p.Events))
 	}
-	// Who comes now has missed that it was deleted, and is not left waiting.
+	// A client that connects now has missed the deletion, and is told so at
+	// once.
 	f := h.follow(path, fmt.Sprintf("&after=%d", p.Next))
 	release()
 	for last, data := "", ""; ; {

@@ -168,7 +168,7 @@ func (s *Server) streamExec(ctx context.Context, c call, out *door.Stream, id do
 	case !begun:
 		return err
 	case ctx.Err() == nil:
-		// It runs on; whoever asks again with the same id is told how it ended.
+		// It runs on; a request with the same id returns how it ended.
 		reply := door.ReplyTo(err)
 		line(struct {
 			Error string `json:"error"`

@@ -17,8 +17,8 @@ type health struct {
 // healthz is the liveness probe.
 func (s *Server) healthz(c call) error { return c.Answer(http.StatusOK, health{"ok"}) }
 
-// readyz is the readiness probe. The reason is in the log, and in the answer to whoever
-// has the token; strangers get only the status.
+// readyz is the readiness probe. The reason is in the log, and in the answer to a
+// client that sends the token; other clients get only the status.
 func (s *Server) readyz(c call) error {
 	if s.Ready != nil {
 		ctx, cancel := c.Context()
@@ -39,11 +39,11 @@ func (s *Server) readyz(c call) error {
 	return c.Answer(http.StatusOK, health{"ready"})
 }
 
-// readiness caches the answer for strangers, who can ask as often as they like: a check
-// costs a write to the database.
+// readiness caches the answer for clients without a token, which can ask as often as
+// they like: a check costs a write to the database.
 type readiness struct {
 	once sync.Once
-	turn chan struct{} // a semaphore of one: whoever checks holds it
+	turn chan struct{} // a semaphore of one: held during a check
 
 	at  time.Time // guarded by turn; when it was checked last
 	err error     // guarded by turn

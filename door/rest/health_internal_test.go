@@ -19,7 +19,7 @@ func TestHoweverManyAskWhetherAServerIsReadyItLooksOnceASecond(t *testing.T) {
 			return away
 		}
 		began := time.Now()
-		for range 50 { // strangers, who ask again and again
+		for range 50 { // clients without a token that ask again and again
 			go func() {
 				for time.Since(began) < 20*time.Second {
 					if err := r.recent(t.Context(), look); !errors.Is(err, away) {
@@ -38,7 +38,7 @@ func TestHoweverManyAskWhetherAServerIsReadyItLooksOnceASecond(t *testing.T) {
 		if err := r.recent(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Errorf("it is ready again, and told %v", err)
 		}
-		// Who has left says nothing of the server.
+		// A client that has disconnected says nothing about the server.
 		time.Sleep(2 * time.Second)
 		gone, cancel := context.WithCancel(t.Context())
 		_ = r.recent(gone, func(context.Context) error { cancel(); return gone.Err() })

@@ -105,7 +105,7 @@ func newServerOf(t testing.TB, driver sandbox.Driver, furnish func(*session.Conf
 	s := httptest.NewUnstartedServer(h.door)
 	s.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetWriteBuffer(16 << 10) // so that a reader who stalls is noticed soon
+			_ = tcp.SetWriteBuffer(16 << 10) // so that a reader that stalls is noticed soon
 		}
 		return ctx
 	}

@@ -88,7 +88,8 @@ func (s *Server) ask(ctx context.Context, who auth.Principal, id dormouse.Sessio
 			return Prompt{}, false, err
 		}
 	}
-	// Somebody else may have sent it just now: the session knows who was first.
+	// Another request may have sent it just now: the session decides which was
+	// first.
 	if again, err = s.Sessions.Once(ctx, id, who.Actor, prompt); err != nil {
 		return Prompt{}, false, onThread(thread, err)
 	}

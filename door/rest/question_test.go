@@ -85,8 +85,8 @@ func TestQuestionsAreWhatWaitsForPeople(t *testing.T) {
 	}
 }
 
-// Who does not hear that an answer was taken sends it again under the same id, and is
-// told so, while another answer is refused.
+// A client that loses the response to its answer sends the answer again under the
+// same id, and succeeds, while another answer is refused.
 func TestAnAnswerIsKnownByItsID(t *testing.T) {
 	h := newServer(t)
 	path := h.create(`{"warm":false,"tools":[{"name":"question_ask"}],

@@ -39,7 +39,7 @@ func questionsOf(state law.State, calls gatedCalls) []Question {
 		for _, use := range t.Turn.Uses {
 			op, open := state.OpFor(use.ID)
 			if use.Gate == dormouse.GateNone || !open {
-				continue // nobody can answer it yet
+				continue // it cannot be answered yet
 			}
 			asked := Question{
 				ToolUse: use.ID, Kind: op.Kind, Thread: t.ID, Name: calls[use.ID].Name, Input: calls[use.ID].Input,

@@ -295,7 +295,7 @@ func TestStrangersDoNotHaveTheDatabaseWrittenToByAsking(t *testing.T) {
 		t.Errorf("looked %d times for %d requests, at most %d are due", n, requests, most)
 	}
 	before := looks.Load()
-	for range 3 { // whoever has the token is told how it is now
+	for range 3 { // a client with the token gets the current answer
 		h.do(h.request(http.MethodGet, "/readyz", nil))
 	}
 	if n := looks.Load() - before; n != 3 {

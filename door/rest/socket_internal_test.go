@@ -21,7 +21,7 @@ type ended struct {
 
 func (e *ended) Read(b []byte) (int, error) {
 	<-e.refused
-	time.Sleep(50 * time.Millisecond) // whoever would give up has done so
+	time.Sleep(50 * time.Millisecond) // a request that gives up has done so by now
 	if len(e.printed) == 0 {
 		return 0, io.EOF
 	}
@@ -39,8 +39,9 @@ func (e *ended) CloseWrite() error { return syscall.EPIPE }
 
 func (e *ended) Close() error { e.printed = nil; return nil }
 
-// A person who types while the command ends sees what it has printed: the last words of
-// a shell come after the end of its input, which may find nobody to read it.
+// A person that types while the command ends sees what it has printed: the last output
+// of a shell comes after the end of its input, when the runner may not read input any
+// more.
 func TestTypingAtAStreamThatHasEndedLosesNoOutput(t *testing.T) {
 	for name, halves := range map[string]bool{"a terminal": false, "a port": true} {
 		t.Run(name, func(t *testing.T) {

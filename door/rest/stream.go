@@ -25,7 +25,7 @@ var (
 )
 
 // follow streams events until the client leaves, falls behind or the server
-// goes. Whoever is cut off comes back with the last id it saw.
+// stops. A client that is cut off reconnects with the last id it saw.
 func (s *Server) follow(c call, id dormouse.SessionID, v view) error {
 	ctx := c.R.Context() // without an end: a stream lasts as long as its client
 	f, err := s.Sessions.Follow(ctx, id, v.after)

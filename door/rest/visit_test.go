@@ -94,7 +94,7 @@ func TestATerminalIsAWebSocket(t *testing.T) {
 	say(t, ws, websocket.MessageBinary, "word\n")
 	shown(t, ws, "40 120\r\ngot word\r\n")
 
-	// It outlives whoever looks at it, and shows the next what was there.
+	// It outlives its viewers, and shows the next one its screen.
 	_ = ws.CloseNow()
 	var all rest.Terminals
 	h.call(http.MethodGet, path+"/terminals", "", http.StatusOK, &all)
@@ -246,7 +246,7 @@ func TestFilesGoInAndOutAsATar(t *testing.T) {
 	path := h.create(`{"warm":false}`)
 	large := strings.Repeat("0123456789abcdef", 1<<17)
 	put := h.request(http.MethodPut, path+"/files?path=dir", bytes.NewReader(archive(t, map[string]string{"a/one": "1", "large": large})))
-	put.ContentLength = -1 // nobody knows it beforehand
+	put.ContentLength = -1 // of unknown length
 	status, b := h.do(put)
 	var there struct{ Files, Bytes int }
 	if err := json.Unmarshal(b, &there); status != http.StatusOK || err != nil || there.Bytes != len(large)+1 {

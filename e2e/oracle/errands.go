@@ -6,7 +6,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// judgeAnswers: what people said was taken once, and nobody said it for them.
+// judgeAnswers: every answer of a person was taken once, and no other answer was.
 func (l *journal) judgeAnswers(e Evidence, f Findings) {
 	for _, a := range e.Answer {
 		c, isConfirmation := l.confirmed[a.Use]

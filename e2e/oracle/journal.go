@@ -217,7 +217,7 @@ func (l *journal) judgePrompts(e Evidence, f Findings) {
 	}
 }
 
-// judgePrompt: a prompt that somebody relies on is there and runs exactly once.
+// judgePrompt: a prompt that was acknowledged is there and runs exactly once.
 func (l *journal) judgePrompt(name string, id dormouse.EventID, mayCancel bool, e Evidence, f Findings) {
 	q := l.prompts[id]
 	switch {

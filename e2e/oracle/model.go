@@ -59,7 +59,8 @@ func (l *journal) judgeModel(e Evidence, f Findings) {
 	l.judgeTexts(e, f)
 }
 
-// judgeTexts: what somebody saw of a reply is part of what stands in the log.
+// judgeTexts: the text that a follower saw of a reply is part of the reply in
+// the log.
 func (l *journal) judgeTexts(e Evidence, f Findings) {
 	for id, seen := range e.Texts {
 		op := l.ops[id]

@@ -1,7 +1,7 @@
-// Package oracle compares what a server says with what really happened. A run is
-// good when seven counts are zero: prompts lost, effects doubled, effects too
-// late, sessions stuck, logs diverged from the world or from what is shown, gaps
-// in what a follower saw, and work lost that was done in a sandbox.
+// Package oracle compares what a server says with what really happened. A run is good
+// when seven counts are zero: prompts lost, effects doubled, effects too late, sessions
+// stuck, logs that diverge from the world or from what clients are shown, gaps in what a
+// follower saw, and work lost that was done in a sandbox.
 package oracle
 
 import (
@@ -113,8 +113,8 @@ type Evidence struct {
 	// fragments get lost.
 	Relayed bool
 	Errs    []string
-	// Damaged says that somebody damaged stored payloads. Only then may one be
-	// shown as lost.
+	// Damaged says that the test damaged stored payloads. Only then may one be shown as
+	// lost.
 	Damaged bool
 }
 

@@ -42,7 +42,7 @@ func judgeShown(e Evidence, f Findings) {
 	for _, w := range state.Wakeups {
 		due := w.At
 		if n := len(e.Lives); n > 0 && e.Lives[n-1].After(due) {
-			due = e.Lives[n-1] // before that nobody was there to fire it
+			due = e.Lives[n-1] // before that no server was there to fire it
 		}
 		if state.Terminated == nil && len(e.Lives) > 0 && e.before(due.Add(late), e.Looked) {
 			f.Add(Stuck, "wake-up %s was due at %s and had not fired at %s", w.ID, w.At, e.Looked)
@@ -82,7 +82,8 @@ func (e Evidence) row() (row session.Row, ok bool) {
 	return row, true
 }
 
-// judgeFollower: who comes back with a cursor sees each event once, in order.
+// judgeFollower: a follower that reconnects with a cursor sees each event once, in
+// order.
 func judgeFollower(e Evidence, f Findings) {
 	for _, err := range e.Errs {
 		f.Add(Gaps, "%s", err)

@@ -173,7 +173,7 @@ func TestEveryColumnOfTheIndexFollowsFromTheLog(t *testing.T) {
 	}
 }
 
-// loseOp makes the op of the first command one whose outcome nobody knows.
+// loseOp makes the outcome of the first command's op unknown.
 func loseOp(t *testing.T, e *oracle.Evidence, lost bool) (op dormouse.Event) {
 	t.Helper()
 	for i, x := range e.Log {

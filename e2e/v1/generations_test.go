@@ -25,7 +25,7 @@ func TestBothGenerationsPlayTheSame(t *testing.T) {
 		_, code, _ := strings.Cut(string(b), "package sdk2\n")
 		want := "// Code generated from package sdk2. DO NOT EDIT.\n\npackage sdk1\n" + strings.ReplaceAll(code, "anthropic-sdk-go/v2", "anthropic-sdk-go")
 		if filepath.Base(file) == "sdk.go" {
-			want = strings.Replace(want, "\npackage sdk1", "\n// Package sdk1 plays with the official Go SDK of the generation before.\npackage sdk1", 1)
+			want = strings.Replace(want, "\npackage sdk1", "\n// Package sdk1 runs programs with the official Go SDK of the generation before.\npackage sdk1", 1)
 		}
 		other := filepath.Join("sdk1", filepath.Base(file))
 		if *update {

@@ -195,8 +195,8 @@ func TestHugeHeadersAreRefused(t *testing.T) {
 	between(t, "a request after it", asks(ctx, t, s, http.MethodGet, "/v1/agents", nil, nil), 200, 200)
 }
 
-// TestWhoConnectsAndSaysLittleHoldsNobodyUp opens connections that say half of
-// something, and streams that nobody reads, while somebody works.
+// TestWhoConnectsAndSaysLittleHoldsNobodyUp opens connections that send half a
+// request, and streams that are not read, while another client works.
 func TestWhoConnectsAndSaysLittleHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t, site.Options{})
@@ -214,7 +214,7 @@ func TestWhoConnectsAndSaysLittleHoldsNobodyUp(t *testing.T) {
 	for i := range 240 {
 		dial(ctx, t, l, halves[i%len(halves)])
 	}
-	for range 40 { // streams that nobody reads
+	for range 40 { // streams that are not read
 		dial(ctx, t, l, "GET /v1/sessions/"+c.session+"/events/stream?event_deltas%5B%5D=agent.message HTTP/1.1\r\nHost: x\r\nX-Api-Key: "+s.Token()+"\r\n\r\n")
 	}
 	steps := make([]rig.Step, 0, 13)

@@ -76,7 +76,7 @@ func TestKilledServersLoseNothing(t *testing.T) {
 	}
 }
 
-// TestServersKilledAtRandomLoseNothing kills at instants that nobody chose.
+// TestServersKilledAtRandomLoseNothing kills at random instants.
 func TestServersKilledAtRandomLoseNothing(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t, site.Options{})
@@ -154,7 +154,7 @@ func (c *client) make(path string, body any) string {
 		case err == nil:
 			return made.ID
 		case errors.As(err, &no) && no.Status == http.StatusConflict && strings.HasSuffix(path, "environments"):
-			body = map[string]any{"name": fmt.Sprintf("killed-%d", time.Now().UnixNano())} // it was made, and nobody was told
+			body = map[string]any{"name": fmt.Sprintf("killed-%d", time.Now().UnixNano())} // it was made, and the response was lost
 		case !again(err):
 			c.t.Fatalf("make %s: %v", path, err)
 		}

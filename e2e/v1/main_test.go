@@ -63,7 +63,8 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = stores.Close() }()
 	code := m.Run()
-	// Whoever runs more than these tests adds up what all of them saw.
+	// Programs that run more than these tests add up the reports of all of
+	// them.
 	if path := os.Getenv("DORMOUSE_V1_REPORT"); path != "" {
 		if err := seen.Save(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -33,7 +33,7 @@ func play(t *testing.T, who string, programs []stage.Program) {
 }
 
 // TestWhatHasAKeyIsTakenOnce kills the server when a session is made, and when a
-// message is in the log, and nobody was told. The SDK asks again by itself.
+// message is in the log, before the response is sent. The SDK retries by itself.
 func TestWhatHasAKeyIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	binary, err := withPoints()

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// abandoned is how long nobody has written to a temporary file before its process is taken
-// for dead. No small file takes that long to write; one that does is refused its name, and
-// its writer is told.
+// abandoned is how long a temporary file must not have been written to before its process
+// is assumed dead. No small file takes that long to write; if one does, its rename fails,
+// and its writer is told.
 const abandoned = time.Hour
 
 // Sweep removes the temporary files that killed processes have left in a directory, and

@@ -3,11 +3,10 @@
 // Package beneath opens files in directories that a sandbox can write to. It is the
 // only way by which the host does so.
 //
-// Whoever writes there may put anything in the place of anything at any moment. So
-// names are resolved beneath a descriptor of the directory, no link is followed, no
-// other file system is entered, nothing that is opened makes the opener wait, and
-// no more names are taken than the caller has said. Only InRoot follows links, and those
-// lead back inside.
+// A process in the sandbox may replace any file or directory by any other at any moment. So
+// names are resolved beneath a descriptor of the directory, no link is followed, no other
+// file system is entered, no open blocks, and no more names are read than the caller has
+// said. Only InRoot follows links, and those stay inside the root.
 package beneath
 
 import (
@@ -64,8 +63,8 @@ func (t Tree) Remove() error {
 	return nil
 }
 
-// removeDir removes a directory that is in d. The directories in it become directories
-// of d, with names that nobody has.
+// removeDir removes a directory that is in d. The directories in it become directories of
+// d, with unused names.
 func (d Dir) removeDir(name string) error {
 	below, err := d.Dir(name)
 	if err != nil {
@@ -85,8 +84,8 @@ func (d Dir) removeDir(name string) error {
 	return err
 }
 
-// each calls do, which removes what it is given, with every name in the directory,
-// until there is none. One that is gone by then was removed by somebody else.
+// each calls do, which removes what it is given, with every name in the directory, until
+// there is none. A name that is gone by then was removed by another process.
 func (d Dir) each(do func(name string) error) error {
 	const step = 4096
 	for {
@@ -238,6 +237,6 @@ func (d Dir) Names(most int) ([]string, error) {
 	}
 }
 
-// Quoted is a name as errors have it. Whoever is inside chooses names, and terminals
-// and logs would do what they say.
+// Quoted is a name as errors have it. Programs in the sandbox choose names, and terminals
+// and logs would interpret their control characters.
 func Quoted(name string) string { return fmt.Sprintf("%.200q", name) }

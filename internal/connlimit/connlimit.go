@@ -25,7 +25,7 @@ type Limit struct {
 
 	mu      sync.Mutex
 	open    int        // guarded by mu
-	waiting *list.List // of *conn, who has waited the longest first; guarded by mu
+	waiting *list.List // of *conn, the one that has waited the longest first; guarded by mu
 	cut     uint64     // guarded by mu
 	refused uint64     // guarded by mu
 }
@@ -188,7 +188,7 @@ type conn struct {
 	limit *Limit
 	place *list.Element // among those that wait, nil if it does not; guarded by limit.mu
 	left  bool          // it counts no more; guarded by limit.mu
-	taken bool          // whoever answers has it for itself; guarded by limit.mu
+	taken bool          // a handler has hijacked it; guarded by limit.mu
 }
 
 // Close closes the connection, which does not count any more.

@@ -9,7 +9,7 @@ import (
 
 // Left reports whether the client of a request has closed its end of the connection, as
 // far as this machine has heard. The server notices that by itself a moment after it has
-// read the request; who begins something expensive asks before.
+// read the request; a caller checks it before it begins something expensive.
 func Left(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*conn)
 	if !ok {

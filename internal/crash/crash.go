@@ -51,7 +51,7 @@ const (
 	TurnFirstOp  Point = "turn.first_op" // before the first op
 	TurnBetween  Point = "turn.between"  // between two ops
 	TurnEnding   Point = "turn.ending"   // last op done, before the end is written
-	TurnEnded    Point = "turn.ended"    // the end is durable, nobody was told
+	TurnEnded    Point = "turn.ended"    // the end is durable, followers were not told
 	TurnNext     Point = "turn.next"     // before the next prompt is taken
 	TurnBlocking Point = "turn.blocking" // before a turn that waits for people is written as such
 
@@ -62,7 +62,7 @@ const (
 	OpFirstByte Point = "op.first"     // the first fragment is here, not stored
 	OpChunk     Point = "op.chunk"     // a fragment is stored
 	OpResult    Point = "op.result"    // the whole result is in memory
-	OpFinished  Point = "op.finished"  // op.finished is durable, nobody was told
+	OpFinished  Point = "op.finished"  // op.finished is durable, followers were not told
 	OpForgotten Point = "op.forgotten" // the runner was told to forget
 	OpAnswered  Point = "op.answered"  // a person's answer is durable, before its reply
 	OpKilling   Point = "op.killing"   // before an interrupted op is killed
@@ -88,7 +88,7 @@ const (
 	SandboxPaused   Point = "sandbox.paused"   // nothing runs in it, its memory is not written
 	SandboxFrozen   Point = "sandbox.frozen"   // its memory is saved, it is still there
 	SandboxWaking   Point = "sandbox.waking"   // its memory is taken, nothing runs
-	SandboxWoken    Point = "sandbox.woken"    // it runs again, nobody was told
+	SandboxWoken    Point = "sandbox.woken"    // it runs again, the caller was not told
 	SandboxStopped  Point = "sandbox.stopped"  // stopped, not yet written
 	SandboxClearing Point = "sandbox.clearing" // ended, and locked against others while it is cleaned up
 	SandboxLocked   Point = "sandbox.locked"   // locked against others, its last holder is not checked
@@ -97,20 +97,20 @@ const (
 	SnapshotCapturing  Point = "snapshot.capturing"  // wanted, nothing is copied
 	SnapshotCaptured   Point = "snapshot.captured"   // what changed is staged
 	SnapshotRecording  Point = "snapshot.recording"  // its layers are stored, it is not recorded
-	SnapshotRecorded   Point = "snapshot.recorded"   // written, nobody was told
+	SnapshotRecorded   Point = "snapshot.recorded"   // written, the caller was not told
 	SnapshotForgetting Point = "snapshot.forgetting" // before its deletion is written
 	SnapshotForgotten  Point = "snapshot.forgotten"  // written, its layers are all there
 	BranchPrepared     Point = "branch.prepared"     // its layers are there and noted, the session is not
-	BranchWritten      Point = "branch.written"      // the session is there, nobody was told
+	BranchWritten      Point = "branch.written"      // the session is there, the caller was not told
 	SwapDeciding       Point = "swap.deciding"       // its layers are there, the swap is not written
 	SwapCommitted      Point = "swap.committed"      // written, the sandbox has the files of before
-	TouchDeciding      Point = "touch.deciding"      // somebody asks for access that may change files, which is not written
+	TouchDeciding      Point = "touch.deciding"      // a visitor asks for access that may change files; that is not written yet
 	TouchCommitted     Point = "touch.committed"     // written, access is not granted
 
 	// Images that are imported.
 	ImageRead  Point = "image.read"  // all of it is staged, nothing is stored
 	ImageKept  Point = "image.kept"  // its layers are stored, no row names them
-	ImageNamed Point = "image.named" // a snapshot names them, nobody was told
+	ImageNamed Point = "image.named" // a snapshot names them, the caller was not told
 
 	// Branches that start with the processes of their parent.
 	BranchCopied    Point = "branch.copied"    // what ran is copied, the session is not there
@@ -121,7 +121,7 @@ const (
 	CapturePaused    Point = "capture.paused"    // nothing runs, what is missing is not copied
 	CaptureCopied    Point = "capture.copied"    // all is copied, nothing runs
 	CaptureResumed   Point = "capture.resumed"   // it runs again, which is not noted, nor is the snapshot
-	CaptureNoted     Point = "capture.noted"     // the snapshot is noted, nobody was told
+	CaptureNoted     Point = "capture.noted"     // the snapshot is noted, the caller was not told
 	WorkspaceMade    Point = "workspace.made"    // a workspace is there over its layers, no sandbox has it
 	WorkspaceStarted Point = "workspace.started" // a sandbox has it, those before it are still there
 
@@ -170,15 +170,15 @@ const (
 
 	// The database.
 	StoreFlushing  Point = "store.flushing"  // a group of appends is about to commit
-	StoreFlushed   Point = "store.flushed"   // committed, nobody was answered
+	StoreFlushed   Point = "store.flushed"   // committed, no writer was answered
 	MigrateBegun   Point = "migrate.begun"   // a step runs, nothing is committed
 	MigrateStepped Point = "migrate.stepped" // a step is committed, the next is not begun
 	StateCaching   Point = "state.caching"   // before the cached fold is written
 
 	// The runner, in its own process.
 	RunnerAccepted Point = "runner.accepted" // an op is recorded, nothing was started
-	RunnerStarted  Point = "runner.started"  // its process runs, nobody was told
-	RunnerFinished Point = "runner.finished" // its result is kept, nobody was told
+	RunnerStarted  Point = "runner.started"  // its process runs, the server was not told
+	RunnerFinished Point = "runner.finished" // its result is stored, the server was not told
 )
 
 // Keeping lists the points that only a server reaches which stores layers.

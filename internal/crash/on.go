@@ -69,8 +69,9 @@ func (t *trap) die() {
 	}
 }
 
-// freeze stops the process until somebody continues it. The signal goes to the
-// thread that sends it, so that this one is no step further when all stand still.
+// freeze stops the process until it is continued by a signal. The signal goes to the
+// calling thread, so that this thread does nothing more when the whole process is
+// stopped.
 func freeze() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -81,7 +82,7 @@ func freeze() {
 // DORMOUSE_CLOCK names holds how far it is off, or the time at which it stands
 // still. Like the clock of a machine that is set, it goes back where it is told.
 func Now() time.Time {
-	b, _ := os.ReadFile(os.Getenv("DORMOUSE_CLOCK")) //nolint:gosec // a test says where; no file: nobody has set it
+	b, _ := os.ReadFile(os.Getenv("DORMOUSE_CLOCK")) //nolint:gosec // a test says where; no file: no test has set it
 	text := strings.TrimSpace(string(b))
 	if off, err := time.ParseDuration(text); err == nil {
 		return time.Now().Round(0).Add(off)

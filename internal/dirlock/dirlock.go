@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// Lock waits until nobody else has dir locked. A directory that is not there has
-// nothing to lock, and whoever comes late does not bring it back.
+// Lock waits until no other process has dir locked. A directory that does not
+// exist has nothing to lock, and is not created.
 func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

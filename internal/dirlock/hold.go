@@ -33,8 +33,8 @@ func MkdirTemp(root string) (*os.File, error) {
 	if err := Clear(root); err != nil {
 		return nil, err
 	}
-	// Nobody clears meanwhile: a directory that is made and not yet locked looks
-	// abandoned.
+	// No process may clear meanwhile: a directory that is made and not yet locked
+	// looks abandoned.
 	alone, err := Hold(root, syscall.LOCK_EX)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func MkdirTemp(root string) (*os.File, error) {
 	return Hold(path, syscall.LOCK_EX)
 }
 
-// Clear removes what is under root and not locked: whoever wrote it is dead.
+// Clear removes what is under root and not locked: its writer is dead.
 func Clear(root string) error {
 	alone, err := Hold(root, syscall.LOCK_EX)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package dockerd starts a real Docker that lives no longer than the process that
 // started it asks it to: for tests and measurements. Its daemon listens on a
-// socket that nobody else knows, keeps everything in one directory, and leaves the
-// network of this machine alone: its containers have none.
+// private socket, keeps everything in one directory, and leaves the network of
+// this machine alone: its containers have none.
 package dockerd
 
 import (

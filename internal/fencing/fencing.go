@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package fencing ends servers that go on after their lease has run out.
+// Package fencing ends servers that still act after their lease has run out.
 //
 // All servers of one data directory run on one machine. Each of them keeps a file in a
 // register there, locked for as long as its process lives and named after the lease
@@ -8,10 +8,10 @@
 // for as long as it hangs. Once its lease has run out, another server ends it: the
 // kernel then frees all locks at once, and no call it was about to make can come late.
 //
-// A process is ended only if it is proven to be the one that signed: it has the number,
-// the start time and the open file that the name says, in this boot and this PID
-// namespace. It is held by a pidfd meanwhile, so that no other process which gets the
-// number later is killed.
+// A process is ended only if it is proven to be the one that signed: it has the number, the
+// start time and the open file that the name says, in this boot and this PID namespace. A
+// pidfd refers to it meanwhile, so that no other process which gets the number later is
+// killed.
 package fencing
 
 import (
@@ -216,7 +216,7 @@ func (r *Register) End(ctx context.Context, h Holder, ban func(context.Context) 
 		return false, err
 	}
 	crash.At(crash.FenceBanned)
-	// Whoever joins again has signed 0 before, and is refused now: from here on this
+	// A server that joins again has signed 0 before, and is refused now: from here on this
 	// process has no lease and gets none.
 	if !h.held() {
 		return false, nil
@@ -245,7 +245,7 @@ func (r *Register) prove(h Holder) (*pidfd.Process, error) {
 	}
 	// A child that it was starting when it died has its files open for an instant.
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, errEnded) || !h.held() {
-		return nil, nil //nolint:nilnil // nobody is there to be held
+		return nil, nil //nolint:nilnil // there is no server to fence
 	}
 	return nil, fmt.Errorf("%w: process %d: %w", ErrUnproven, h.pid, err)
 }

@@ -213,7 +213,8 @@ func TestOnlyTheServerThatSignedIsEnded(t *testing.T) {
 			t.Errorf("%v are others", all)
 		}
 	})
-	// Whoever has the file locked is not believed to be who its name says.
+	// A process that has the file locked is not trusted to be the one that its name
+	// says.
 	lies := map[string]func(parts []string, pid string){
 		"another process got its number": func(parts []string, _ string) { parts[3] = "1" + parts[3] },
 		"another process is named":       func(parts []string, pid string) { parts[2] = pid },

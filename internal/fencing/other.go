@@ -1,7 +1,7 @@
 //go:build !linux
 
-// Package fencing ends servers that hold on to what is no longer theirs. Here nothing
-// tells a process for certain, so that nobody is ended.
+// Package fencing ends servers that still act after their lease. On this system a
+// process cannot be identified for certain, so none is ended.
 package fencing
 
 import (

@@ -55,7 +55,7 @@ func Normalize(dir string) error {
 		if info.Mode()&0o100 != 0 {
 			mode = dirMode
 		}
-		return os.Chmod(path, mode) //nolint:gosec // nobody else has the copy yet
+		return os.Chmod(path, mode) //nolint:gosec // no other process has the copy yet
 	})
 }
 

@@ -28,7 +28,8 @@ func Lock(f *os.File, how int) error {
 	}
 }
 
-// TryLock locks f unless a lock of somebody else conflicts, and reports whether it did.
+// TryLock locks f unless the lock of another process conflicts, and reports whether it
+// did.
 func TryLock(f *os.File, how int) (bool, error) {
 	err := Lock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

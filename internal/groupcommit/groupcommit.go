@@ -2,7 +2,7 @@
 // waits while a commit is in progress, and commits that as one group next.
 //
 // A write that is refused fails alone, and so does one that makes the whole transaction
-// fail: the others of its group are committed without it. A caller who stops waiting is
+// fail: the others of its group are committed without it. A caller that stops waiting is
 // never told that nothing changed when something may have.
 package groupcommit
 
@@ -56,12 +56,12 @@ type Options[J Job] struct {
 	// with the next write; 0 means that nothing is retried and that all of a split group
 	// is tried.
 	Patience time.Duration
-	// Grace is how long a caller who stops waiting after its commit has begun still waits
+	// Grace is how long a caller that stops waiting after its commit has begun still waits
 	// for the outcome before it is told Unknown; 0 means as long as it takes.
 	Grace time.Duration
 	// Closed is what a write is answered that comes too late.
 	Closed error
-	// Unknown is what a caller is told who could not wait for the outcome.
+	// Unknown is what a caller is told that could not wait for the outcome.
 	Unknown error
 }
 
@@ -70,8 +70,8 @@ type Job interface{ request() *Request }
 
 // Request is what a Writer keeps of a write.
 type Request struct {
-	taken atomic.Bool // by the writer, or by a caller who stopped waiting
-	left  atomic.Bool // nobody waits for it
+	taken atomic.Bool // by the writer, or by a caller that stopped waiting
+	left  atomic.Bool // its caller does not wait any more
 	err   error       // only the writer's goroutine uses it
 	done  chan error
 }

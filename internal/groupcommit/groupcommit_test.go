@@ -66,7 +66,7 @@ func judge(err error) groupcommit.Verdict {
 	return groupcommit.Fail
 }
 
-// rig is a writer of a database, and those who write.
+// rig is a writer of a database, and its callers.
 type rig struct {
 	*database
 	writer  *groupcommit.Writer[*write]
@@ -101,7 +101,7 @@ func (r *rig) write(ctx context.Context, names ...string) {
 	}
 }
 
-// finish lets the database go on, and waits until everybody is answered.
+// finish lets the database go on, and waits until every caller is answered.
 func (r *rig) finish() {
 	close(r.hold)
 	synctest.Wait()

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package holdback reserves disk space for deletions: deleting something means writing that
-// it is deleted, and on a full disk nothing can be written.
+// Package holdback reserves disk space for deletions: a deletion has to be written to the
+// log, and on a full disk nothing can be written.
 package holdback
 
 import (

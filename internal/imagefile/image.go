@@ -1,5 +1,5 @@
-// Package imagefile reads images that lie in files: OCI layouts, and what docker
-// save writes. Nothing in them is trusted, and all of it is bounded.
+// Package imagefile reads images from files: OCI layouts, and what docker save
+// writes. Nothing in them is trusted, and all of it is bounded.
 package imagefile
 
 import (

@@ -1,4 +1,4 @@
-// Package lograte bounds what strangers can write to a log. It is a slog.Handler:
+// Package lograte bounds what untrusted clients can write to a log. It is a slog.Handler:
 //
 //	strangers := slog.New(lograte.New(log.Handler(), lograte.Options{}))
 //	strangers.Warn("runner refused", "error", err)

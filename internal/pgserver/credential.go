@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// credential is whom PostgreSQL runs as. It refuses to be root.
+// credential is the user that PostgreSQL runs as. It refuses to be root.
 func credential() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // ourselves

@@ -132,8 +132,8 @@ func (s *Server) URL(db string) string {
 // Socket is where the server listens.
 func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
 
-// CreateDB makes a database, a copy of template if that is not empty. Nobody may
-// be connected to the template.
+// CreateDB makes a database, a copy of template if that is not empty. There must be no
+// connections to the template.
 func (s *Server) CreateDB(ctx context.Context, name, template string) error {
 	text := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize()
 	if template != "" {
@@ -142,7 +142,7 @@ func (s *Server) CreateDB(ctx context.Context, name, template string) error {
 	return s.Exec(ctx, "postgres", text)
 }
 
-// DropDB removes a database, whoever is connected to it.
+// DropDB removes a database and closes all connections to it.
 func (s *Server) DropDB(ctx context.Context, name string) error {
 	return s.Exec(ctx, "postgres", "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
 }

@@ -152,7 +152,7 @@ func (s *Server) Stop() error {
 // Close ends the server and removes all it had.
 func (s *Server) Close() error { return errors.Join(s.Stop(), os.RemoveAll(s.dir)) }
 
-// free finds an address nobody listens on.
+// free finds an unused address.
 func free(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package anthropic is the models of Anthropic, by the official SDK.
+// Package anthropic calls the models of Anthropic, with the official SDK.
 package anthropic
 
 import (

@@ -185,7 +185,7 @@ func TestSlowStreamThatKeepsTalkingIsHeardOut(t *testing.T) {
 	})
 }
 
-// slowly gives a few bytes a minute, as long as somebody wants them.
+// slowly sends a few bytes a minute, until its client disconnects.
 type slowly struct {
 	ctx context.Context //nolint:containedctx // the request's, as of any body
 	all io.Reader

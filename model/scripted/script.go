@@ -272,7 +272,7 @@ func size(messages ...model.Message) (n int) {
 	return n
 }
 
-// digestOf names a request by everything that is asked, and not by who asks.
+// digestOf names a request by everything that is asked, and not by its sender.
 func digestOf(r model.Request) string {
 	sum := sha256.Sum256(encode([]any{r.Model, r.System, r.Messages, r.Tools, r.MaxTokens}))
 	return hex.EncodeToString(sum[:])

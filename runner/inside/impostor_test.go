@@ -17,7 +17,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// fake plays the runner as whoever is inside a sandbox can, and returns a link to
+// fake plays the runner as a process inside a sandbox can, and returns a link to
 // it whose newest fence is kept.
 func fake(t *testing.T, r *rig) (*runner.Link, runner.FenceFile, net.Conn) {
 	t.Helper()
@@ -72,7 +72,7 @@ func TestAClaimToKnowANewerEpochIsHeldAgainstWhatTheHostKnows(t *testing.T) {
 		t.Fatal("a lie ended the link")
 	default:
 	}
-	// Once somebody has reached it under a newer epoch, it is no lie.
+	// Once a server has reached it under a newer epoch, the answer is true.
 	if err := known.Raise(fence(1, 2)); err != nil {
 		t.Fatal(err)
 	}

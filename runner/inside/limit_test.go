@@ -43,7 +43,7 @@ func TestRelieveKillsTheLargestAndItsOpSaysSo(t *testing.T) {
 	if report, err := l.Ask(deadline(t), small.Op); err != nil || report.State != "running" {
 		t.Errorf("the other op: %+v, %v", report, err)
 	}
-	// As many as it takes, and then there is nobody left.
+	// It kills as many as it takes, until no process is left.
 	if victims, err = l.Relieve(deadline(t), 1<<40); err != nil || len(victims) == 0 {
 		t.Errorf("killed %+v, %v", victims, err)
 	}
@@ -55,7 +55,7 @@ func TestRelieveKillsTheLargestAndItsOpSaysSo(t *testing.T) {
 	}
 }
 
-// Memory that no process maps is held by who has it open.
+// Memory that no process maps is held by the processes that have its file open.
 func TestRelieveFindsWhoHoldsAFileOfMemory(t *testing.T) {
 	_, l := open(t)
 	mapped := exec(`perl -e '$x = "a" x (32 << 20); $| = 1; print "full\n"; sleep 60'`)

@@ -385,7 +385,7 @@ func TestSocketMayLieDeep(t *testing.T) {
 	}
 }
 
-// stranger connects to a link as whoever is inside a sandbox might.
+// stranger connects to a link as a process inside a sandbox might.
 func stranger(t *testing.T, r *rig) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", r.socket)

@@ -131,8 +131,8 @@ var lastOp struct {
 	n int
 }
 
-// newOp names an op as nobody else on this machine does: what is ended is found
-// by that name, wherever it runs.
+// newOp makes an op id that is unique on this machine: processes are found and
+// ended by that id, wherever they run.
 func newOp() dormouse.OpID {
 	lastOp.Lock()
 	defer lastOp.Unlock()

@@ -16,7 +16,7 @@ import (
 func listening() ([]socket, error) {
 	out, err := exec.Command("/usr/sbin/lsof", "-nP", "-iTCP", "-sTCP:LISTEN", "-Fpn").Output() //nolint:noctx // it waits for nothing
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 && len(out) == 0 {
-		return nil, nil // nobody listens
+		return nil, nil // there is no listener
 	}
 	if err != nil && len(out) == 0 {
 		return nil, fmt.Errorf("list ports: %w", err)

@@ -71,7 +71,7 @@ func TestPortIsNotReadFasterThanItsClientReads(t *testing.T) {
 	const size = 64 << 20
 	n := service(t, "127.0.0.1:0", func(c *net.TCPConn) { _, _ = io.CopyN(c, zero{}, size) })
 	c := stream(t, l, port(n))
-	do(t, l, exec("true")) // ops go on while nobody reads
+	do(t, l, exec("true")) // ops go on while the stream is not read
 	if got, err := io.Copy(io.Discard, c); err != nil || got != size {
 		t.Errorf("carried %d bytes, %v", got, err)
 	}
@@ -85,7 +85,7 @@ func TestClientThatLeavesEndsThePort(t *testing.T) {
 	_, l := open(t)
 	left := make(chan error, 1)
 	n := service(t, "127.0.0.1:0", func(c *net.TCPConn) {
-		// It does not mind the end of what it is sent, only that nobody is there.
+		// It accepts the end of its input, but not the end of its reader.
 		_, _ = io.ReadAll(c)
 		for {
 			if _, err := c.Write(make([]byte, 1<<10)); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/dormouse-run/dormouse/runner"
 )
 
-// noted counts those who wait.
+// noted counts the callers that wait.
 type noted struct{ asked, waiting, touched atomic.Int64 }
 
 func (n *noted) Wait() (done func()) {

@@ -280,7 +280,7 @@ type logFile struct {
 }
 
 func newLogFile(name string) (*logFile, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // commands may run as somebody else and read it
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // commands may run as another user and read it
 	if err != nil {
 		return nil, fmt.Errorf("open the task's log: %w", err)
 	}

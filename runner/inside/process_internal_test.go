@@ -34,8 +34,7 @@ func TestSealLosesNothingThatWasPrintedBefore(t *testing.T) {
 	if !bytes.Equal(out.Bytes(), printed) {
 		t.Errorf("%d of %d bytes came out", out.Len(), len(printed))
 	}
-	// What is printed later is read, so that nobody waits to print it, and
-	// dropped.
+	// Later output is read, so that no process blocks on printing, and dropped.
 	for range 10 {
 		if _, err := pw.Write(printed); err != nil {
 			t.Fatal(err)

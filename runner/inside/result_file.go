@@ -34,7 +34,7 @@ func (r *Runner) saveLongOutput(id dormouse.OpID, e runner.Exec, res *runner.Res
 }
 
 func (r *Runner) writeResultFile(name string, res runner.Result) error {
-	if err := os.MkdirAll(r.opts.Results, 0o755); err != nil { //nolint:gosec // commands may run as somebody else and read it
+	if err := os.MkdirAll(r.opts.Results, 0o755); err != nil { //nolint:gosec // commands may run as another user and read it
 		return err
 	}
 	r.evictResults()

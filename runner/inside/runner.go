@@ -117,7 +117,7 @@ func New(o Options) (*Runner, error) {
 	if _, err := os.Stat(r.shell); err != nil {
 		r.shell = "/bin/sh"
 	}
-	if err := os.MkdirAll(filepath.Join(o.Dir, tasksDir), 0o755); err != nil { //nolint:gosec // commands may run as somebody else
+	if err := os.MkdirAll(filepath.Join(o.Dir, tasksDir), 0o755); err != nil { //nolint:gosec // commands may run as another user
 		return nil, fmt.Errorf("open the runner's state: %w", err)
 	}
 	var err error

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Whoever keeps a shell that is over waits until it was sent all it will be.
+// superviseShell waits until a shell that is over was sent its last command.
 func TestAShellThatCannotMoveKeepsNobodyWaiting(t *testing.T) {
 	r := new(Runner)
 	sh := &shell{dir: filepath.Join(t.TempDir(), "gone")} // where no FIFO can be made

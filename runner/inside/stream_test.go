@@ -109,7 +109,7 @@ func TestStreamEndsWhenANewerEpochBinds(t *testing.T) {
 	if _, err := older.Open(deadline(t), watching(".")); !errors.Is(err, runner.ErrStale) {
 		t.Errorf("opened under the older epoch: %v", err)
 	}
-	// The terminal itself lives, with whoever attaches now.
+	// The terminal itself lives, with the stream that attaches now.
 	again := stream(t, newer, runner.Stream{Terminal: &runner.Terminal{ID: "t"}})
 	types(t, again, "hello\n")
 	shows(t, again, "hello")
@@ -167,7 +167,7 @@ func TestRunnerOpensOnlySoManyStreams(t *testing.T) {
 
 func TestStreamOpensAfterADeadServerTookThePlace(t *testing.T) {
 	r, l := open(t)
-	// As one leaves it that was told to stop: a socket that nobody listens at.
+	// A killed process leaves one behind: a socket without a listener.
 	other := filepath.Join(r.dir, "other")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: other, Net: "unix"})
 	if err != nil {
@@ -243,8 +243,8 @@ func TestRunnerThatMakesNoConnectionIsNotBelieved(t *testing.T) {
 		t.Errorf("answered without a connection: %v", o.err)
 	}
 
-	// The second connection with one name is nobody's, and bytes that come before
-	// they are asked for are not taken.
+	// The second connection with one name has no stream, and bytes that come
+	// before they are asked for are not taken.
 	f, done = begin()
 	early := stranger(t, r)
 	b, err := runner.AppendFrame(nil, named(f.StreamID, func(*runner.Hello) {}))
@@ -300,7 +300,7 @@ func FuzzStreamHello(f *testing.F) {
 	seed(named(strings.Repeat("x", 1000), func(h *runner.Hello) { h.Secret = "guess" }))
 	seed(runner.Frame{Kind: runner.KindStream, StreamID: "x"})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// One waits all the while, and nobody can know for what.
+		// One waits all the while, and no server knows of it.
 		ctx, cancel := context.WithCancel(t.Context())
 		opened := make(chan error, 1)
 		go func() { _, err := l.Open(ctx, watching(".")); opened <- err }()
@@ -341,7 +341,8 @@ func TestQuiesceLeavesNoConnection(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Errorf("closed after that: %v", err)
 	}
-	// It finds the next server, and has ended what nobody waited for any more.
+	// It finds the next server, and has ended the op that no server waited for
+	// any more.
 	writeFile(t, r.workspace+"/go", "")
 	next := r.link(t, fence(1, 2))
 	if res := wait(t, next, task.Op); !res.Killed {

@@ -49,7 +49,7 @@ func (g *treeGetter) serve(_ context.Context, c *net.UnixConn) {
 	var listening sync.WaitGroup
 	listening.Go(func() {
 		discard(c)
-		_ = c.Close() // nobody wants the rest
+		_ = c.Close() // the rest is not needed
 	})
 	s, err := runner.PackTree(c, g.root, g.name)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 // maxLooks is how often processes are looked at until no look has missed any.
 const maxLooks = 8
 
-// Descendants finds, over and over, what this process started. macOS has no
-// subreapers: a process whose parent has ended becomes a child of launchd. So whoever
-// was found once stays found, with all it starts and all of its session. An orphan in a
+// Descendants finds, over and over, what this process started. macOS has no subreapers:
+// a process whose parent has ended becomes a child of launchd. So a process that was
+// found once stays found, with all it starts and all of its session. An orphan in a
 // session of its own whose parent was never seen is missed.
 type Descendants struct {
 	mu    sync.Mutex

@@ -35,7 +35,7 @@ func (d *Driver) branchDir(of dormouse.SessionID) sessionDir {
 }
 
 // Branch copies the volume and the memory image of a hibernated session for another. The
-// memory files are hard links, since nobody writes to them.
+// memory files are hard links, since they are never written to.
 func (d *Driver) Branch(ctx context.Context, from dormouse.SessionID, generation uint64, to dormouse.SessionID) error {
 	if err := errors.Join(from.Validate(), to.Validate()); err != nil {
 		return err

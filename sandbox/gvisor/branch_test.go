@@ -43,7 +43,7 @@ func TestABranchHasASecretOfItsOwn(t *testing.T) {
 			seen[mine] = true
 		}
 	}
-	// What nobody came for goes, but not at once.
+	// A copy that no session takes is removed, but not at once.
 	old := filepath.Join(h.dir, "branches", "sesn_b")
 	if err := os.Chtimes(old, time.Now().Add(-24*time.Hour), time.Now().Add(-24*time.Hour)); err != nil {
 		t.Fatal(err)

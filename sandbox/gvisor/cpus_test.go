@@ -59,7 +59,7 @@ func TestWhoeverNobodyWaitsForMakesRoomForOthers(t *testing.T) {
 	stop := keepAsking(t, quick)
 	runsOn(t, h.dir, slow.Handle(), false)
 	runsOn(t, h.dir, quick.Handle(), true)
-	if _, err := slow.(sandbox.Machine).Usage(within(t)); err != nil { // somebody waits for it too
+	if _, err := slow.(sandbox.Machine).Usage(within(t)); err != nil { // a client waits for it too
 		t.Fatal(err)
 	}
 	runsOn(t, h.dir, slow.Handle(), true)
@@ -67,7 +67,7 @@ func TestWhoeverNobodyWaitsForMakesRoomForOthers(t *testing.T) {
 	if err := slow.Close(); err != nil {
 		t.Fatal(err)
 	}
-	runsOn(t, h.dir, slow.Handle(), true) // it lives on without anybody who would move it
+	runsOn(t, h.dir, slow.Handle(), true) // it lives on without a server that would move it
 	stop()
 	runsOn(t, h.dir, quick.Handle(), true)
 }
@@ -78,7 +78,8 @@ func TestServerFindsWhatTheOneBeforeLeftInACorner(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// As if it had been killed while somebody waited for another.
+	// As if the server had been killed while a client waited for another
+	// sandbox.
 	if err := os.WriteFile(processorsFile(t, h.dir, s.Handle()), []byte("0"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -264,7 +264,7 @@ func (d *Driver) Stop(ctx context.Context, raw sandbox.Handle, f runner.Fence) e
 	if err := b.fence().Check(f); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}
-	// Ending takes CPU, too, and somebody waits for it.
+	// Ending takes CPU, too, and the caller waits for it.
 	if err := errors.Join(d.cpu.Group(b.id).SetWeight(cgroup.Foreground), d.endKernel(ctx, b)); err != nil {
 		return fmt.Errorf("stop %s: %w", h, err)
 	}

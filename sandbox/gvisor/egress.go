@@ -49,7 +49,7 @@ type egressNote struct {
 	Kernel int `json:"kernel"`
 }
 
-// egressEvery is how often a server looks for sockets that nobody serves.
+// egressEvery is how often a server looks for sockets that no server serves.
 const egressEvery = time.Second
 
 func (b box) egressNote() string { return filepath.Join(b.dir, "outlet.json") }
@@ -78,7 +78,7 @@ func (o *egressSockets) close() {
 	o.running.Wait()
 }
 
-// serveUnserved serves the sockets that nobody serves.
+// serveUnserved serves the sockets that no server serves.
 func (o *egressSockets) serveUnserved() {
 	notes, _ := filepath.Glob(o.boxes + "/sbx_*/outlet.json") // the pattern is our own
 	for _, name := range notes {
@@ -98,8 +98,8 @@ func (o *egressSockets) isServed(b box) bool {
 	return o.served[b.id]
 }
 
-// open notes the policy of a sandbox whose kernel exists, and serves its socket if nobody
-// does yet.
+// open notes the policy of a sandbox whose kernel exists, and serves its socket if no
+// server does yet.
 func (o *egressSockets) open(b box, session dormouse.SessionID, m boxSpec, kernel int) error {
 	if o.serve == nil || !m.Network || o.isServed(b) {
 		return nil
@@ -120,8 +120,8 @@ func (o *egressSockets) open(b box, session dormouse.SessionID, m boxSpec, kerne
 	return nil
 }
 
-// try serves the socket of a box until its kernel ends, unless somebody does or the kernel
-// has ended.
+// try serves the socket of a box until its kernel ends, unless another server does or the
+// kernel has ended.
 func (o *egressSockets) try(b box) (err error) {
 	held, err := os.OpenFile(filepath.Join(b.dir, "outlet.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

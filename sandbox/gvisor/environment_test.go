@@ -329,7 +329,7 @@ func TestWhereANetworkLeadsIsKnownToEveryServer(t *testing.T) {
 		}
 	}
 	leads("made")
-	// A server that is started anew lets it out before anybody asks for it.
+	// A server that starts again lets it out before any request.
 	if err := errors.Join(first.Close(), h.Close()); err != nil {
 		t.Fatal(err)
 	}

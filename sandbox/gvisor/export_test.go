@@ -74,7 +74,7 @@ func UnmountBelow(dir string) error {
 	mounts, err := mount.Under(dir)
 	for _, at := range slices.Backward(mounts) {
 		if at != dir {
-			err = errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)) // who dies may still look at it
+			err = errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)) // a process that is ending may still use it
 		}
 	}
 	return err

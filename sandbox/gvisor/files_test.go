@@ -32,7 +32,7 @@ func TestASandboxEndsWithItsFileServer(t *testing.T) {
 	first := h.create(fence(1, 1))
 	h.counting(first)
 	h.freeze(first, fence(1, 1))
-	second := h.create(fence(2, 2)) // one that was woken is told by nobody
+	second := h.create(fence(2, 2)) // nothing reports that a woken one has lost its file server
 	h.killFiles(second)
 	select {
 	case <-second.Gone():

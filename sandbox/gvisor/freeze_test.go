@@ -57,7 +57,7 @@ func newHouseWith(t testing.TB, spares int) *fixture {
 	return &fixture{Driver: openWith(t, dir, spares), t: t, dir: dir}
 }
 
-// wait lets a moment pass before somebody looks again, for as long as ctx lasts.
+// wait sleeps for a moment between two polls, and reports whether ctx still lasts.
 func wait(ctx context.Context) bool {
 	time.Sleep(5 * time.Millisecond)
 	return ctx.Err() == nil

@@ -231,7 +231,7 @@ func TestSandboxThatDiedOfItsMemorySaysSo(t *testing.T) {
 	if err := s.(sandbox.ExitReporter).ExitCause(); err != nil {
 		t.Errorf("a living sandbox died of %v", err)
 	}
-	// Files in memory are nobody's: no process that could be killed frees them.
+	// Files in memory belong to no process: no kill frees them.
 	h.begin(s, "dd if=/dev/zero of=/dev/shm/fill bs=1M; dd if=/dev/zero of=/var/fill bs=1M; sleep 60")
 	select {
 	case <-s.Gone():

@@ -215,8 +215,8 @@ func (l *live) watch(ctx context.Context) {
 			return
 		}
 	}
-	// In this order: whoever sees that it is gone closes the link, and those who wait there
-	// should be told why.
+	// In this order: a caller that sees that it is gone closes the link, and requests that
+	// wait there should be told why.
 	l.End(sandbox.ErrGone)
 	close(l.gone)
 }

@@ -121,7 +121,7 @@ func bind(from, to string, options ...string) specs.Mount {
 }
 
 // capabilities are those of the runner. It mounts the workspace with CAP_SYS_ADMIN and
-// passes that on to nobody.
+// passes that on to no process.
 func capabilities() *specs.LinuxCapabilities {
 	all := []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD", "CAP_NET_BIND_SERVICE",

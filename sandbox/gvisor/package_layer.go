@@ -169,7 +169,7 @@ func (d *Driver) collectKey(ctx context.Context, key string, used map[string]boo
 	unused, err := d.packages().Unused(key, used)
 	errs := []error{err, d.removeUnfinished(ctx, key)}
 	for _, l := range unused {
-		errs = append(errs, l.Retire(), removeLayer(l)) // without its manifest nobody begins to use it
+		errs = append(errs, l.Retire(), removeLayer(l)) // without its manifest no sandbox begins to use it
 	}
 	return errors.Join(errs...)
 }

@@ -25,12 +25,12 @@ import (
 	"github.com/dormouse-run/dormouse/sandbox/sandboxtest"
 )
 
-// shop is an index of Python packages which has one, and knows who came.
+// shop is an index of Python packages with one package, and counts its clients.
 type shop struct {
 	addr    string
 	fetched atomic.Int64
 	opened  chan struct{} // if not nil, a package is handed out once it is closed
-	asked   chan struct{} // holds one: somebody wants the package
+	asked   chan struct{} // holds one: a client asked for the package
 }
 
 func openShop(t *testing.T) *shop {
@@ -199,7 +199,7 @@ func TestWhatCannotBeInstalledIsMissingAndNamed(t *testing.T) {
 	if got := h.sh(s, greet); got != "hello from a package" {
 		t.Errorf("beside it there is %q", got)
 	}
-	// Who comes later tries anew, and is not given what is not whole.
+	// A later sandbox tries anew, and is not given what is incomplete.
 	_, missing = h.createWith(runner.Fence{Session: "sesn_other", Generation: 1, Epoch: 1}, e)
 	if n := shop.fetched.Load(); n != 2 || missing == "" {
 		t.Errorf("it was fetched %d times, missing %q", n, missing)

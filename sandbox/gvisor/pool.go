@@ -37,7 +37,7 @@ type spare struct {
 	kernel *sentry
 	gate   *net.UnixListener // nil if nothing runs
 	waiter *net.UnixConn     // the runner, waiting
-	// held is locked as long as this server lives, so that nobody else sweeps the box.
+	// held is locked as long as this server lives, so that no other server sweeps the box.
 	held *os.File
 }
 
@@ -72,7 +72,7 @@ func (d *Driver) fillPool(n int) {
 			}
 			s, err := d.makeSpare(ctx, start)
 			if err != nil {
-				d.log.WarnContext(ctx, "no sandbox made ahead", "error", err)
+				d.log.WarnContext(ctx, "no spare sandbox made", "error", err)
 				_ = sleep.For(ctx, poolRetry)
 				continue
 			}
@@ -109,7 +109,7 @@ func (d *Driver) discard(s *spare) error {
 }
 
 // claim takes a live spare of a kind, nil if there is none. It removes spares that have
-// died, which nobody else knows of until the next server starts.
+// died, which otherwise stay unknown until the next server starts.
 func (d *Driver) claim(kind <-chan *spare) *spare {
 	for {
 		select {
@@ -218,8 +218,8 @@ func (b box) gateSocket() string { return filepath.Join(b.run(), "bell") }
 // holdFile is beside the box: it exists, and is locked, before the box exists.
 func (b box) holdFile() string { return filepath.Join(filepath.Dir(b.dir), "."+b.id) }
 
-// holdBox marks a box as a spare of this server. Whoever removes the marks of dead servers
-// takes the lock first: if that was quicker, the mark is made again.
+// holdBox marks a box as a spare of this server. A sweep of the marks of dead servers
+// takes the lock first: if the sweep was quicker, the mark is made again.
 func holdBox(b box) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(b.holdFile(), os.O_CREATE|os.O_RDWR, 0o600)

@@ -46,7 +46,7 @@ func (d *Driver) Sync(ctx context.Context, id dormouse.SessionID, workspace uint
 	}
 	notNoted, err := v.SyncWorkspace(ctx, workspace, newest)
 	if notNoted != nil {
-		d.log.WarnContext(ctx, "what was synced is not noted", "session", id, "error", notNoted)
+		d.log.WarnContext(ctx, "record of synced files not written", "session", id, "error", notNoted)
 	}
 	return err
 }

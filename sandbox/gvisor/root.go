@@ -28,7 +28,7 @@ var fromHost = []string{
 }
 
 // etc is the rest of a sandbox's /etc.
-var etc = map[string]string{ //nolint:gosec // nobody has a password
+var etc = map[string]string{ //nolint:gosec // there are no passwords
 	"passwd":        "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 	"group":         "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
 	"hosts":         "127.0.0.1 localhost dormouse\n::1 localhost ip6-localhost\n",

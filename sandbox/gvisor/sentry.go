@@ -48,8 +48,8 @@ func rootAccess(m boxSpec) []string {
 func configure(dir, program string, root []string) (*config.Config, error) {
 	prepare.Do(func() {
 		log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
-		// A kernel inherits our standard streams, which are not meant for it. Whoever wants to
-		// print has duplicated them.
+		// A kernel inherits our standard streams, which are not meant for it. The server
+		// duplicates them before if it has to print.
 		if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 			os.Stdin, os.Stdout, os.Stderr = null, null, null
 		}
@@ -154,7 +154,7 @@ func (s *sentry) alive() bool {
 }
 
 // endWithFiles kills the kernel when its file server has ended, until ctx ends: nothing
-// inside could open a file any more, and nobody would notice.
+// inside could open a file any more, and that would go unnoticed.
 func (s *sentry) endWithFiles(ctx context.Context) {
 	if s.files == nil || s.files.Wait(ctx) == nil {
 		s.proc.Signal(unix.SIGKILL)

@@ -123,8 +123,8 @@ func (h *fixture) notes() []string {
 	return found
 }
 
-// A server may be killed before it has paused a kernel, or after that. Whoever
-// comes next goes on.
+// A server may be killed before it has paused a kernel, or after that. The next server
+// resumes the kernel.
 func TestASandboxThatWasHeldRunsOn(t *testing.T) {
 	next := map[string]func(*fixture, sandbox.Sandbox) sandbox.Sandbox{
 		"attach": func(h *fixture, s sandbox.Sandbox) sandbox.Sandbox {

@@ -30,7 +30,7 @@ func TestAVolumeIsNeverMountedTwice(t *testing.T) {
 	h := newFixture(t)
 	first := h.create(fence(1, 1))
 	h.sh(first, "echo kept >file")
-	// Whoever looks at it keeps its file system there when it is out of sight.
+	// An open file keeps its file system mounted when its mount is detached.
 	look, err := os.Open(filepath.Join(h.dir, "sessions", string(session), "volume", "upper", "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +207,9 @@ func TestADirectoryReachedThroughALinkIsTheSame(t *testing.T) {
 	}
 }
 
-// Who stops a sandbox goes on with its files at once. What is left of the one
-// before goes meanwhile, and the volume stays open as long as somebody has it.
+// After a stop the files can be used at once. What is left of the sandbox
+// before is removed meanwhile, and the volume stays mounted as long as a
+// process has it open.
 func TestAStoppedSandboxIsClearedWhileTheNextStarts(t *testing.T) {
 	h := newFixture(t)
 	there := func(s sandbox.Sandbox) bool {

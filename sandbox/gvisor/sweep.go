@@ -27,8 +27,8 @@ import (
 // keepLost is how long the files of unknown sessions are kept.
 const keepLost = 7 * 24 * time.Hour
 
-// Sweep stops the sandboxes of this instance that have no owner, whoever started them, and
-// sets aside the files of unknown sessions.
+// Sweep stops the sandboxes of this instance that have no owner, including those that
+// other servers started, and sets aside the files of unknown sessions.
 func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Ownership) error {
 	var errs []error
 	kept := make(map[string]bool)
@@ -165,7 +165,7 @@ func (d *Driver) setAside(ctx context.Context, v sessionDir) error {
 	if err := os.Rename(v.Dir, to); err != nil {
 		return fmt.Errorf("set aside the files of %s: %w", v.Session, err)
 	}
-	d.log.WarnContext(ctx, "files of a session nobody knows set aside", "session", v.Session, "kept_in", to, "days", int(keepLost.Hours()/24))
+	d.log.WarnContext(ctx, "files of an unknown session set aside", "session", v.Session, "kept_in", to, "days", int(keepLost.Hours()/24))
 	return nil
 }
 
@@ -221,9 +221,9 @@ func (d *Driver) allBoxes() ([]box, error) {
 	return all, nil
 }
 
-// releaseCPUs gives the sandboxes that servers before this one have left background
-// priority until somebody opens them. If another server has them open, it is told again of
-// everyone who begins to wait.
+// releaseCPUs gives the sandboxes that earlier servers have left background priority until
+// a server opens them. If another server has them open, it is told again of every client
+// that begins to wait.
 func (d *Driver) releaseCPUs() error {
 	all, err := d.allBoxes()
 	for _, b := range all {

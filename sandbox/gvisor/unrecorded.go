@@ -25,7 +25,7 @@ import (
 // is killed.
 
 // corruptState reports whether the state files of a kernel cannot be read. The caller has
-// seen them so while nobody could be writing.
+// found them like that while no process could be writing.
 func corruptState(dir, id string) bool {
 	for _, name := range stateFiles(dir, id) {
 		if raw, err := os.ReadFile(name); err == nil && filepath.Ext(name) == ".state" && !json.Valid(raw) {
@@ -52,7 +52,7 @@ func stateFiles(dir, id string) []string {
 
 // endUnrecorded kills a kernel without usable state files and removes them.
 func endUnrecorded(dir, id string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // it is quick, and nobody waits for less
+	ctx, cancel := context.WithTimeout(context.Background(), undoWithin) //nolint:forbidigo // it is quick, and no caller waits for less
 	defer cancel()
 	for {
 		left, err := findProcesses(dir, id)

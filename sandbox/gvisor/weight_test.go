@@ -69,7 +69,7 @@ func retryEINTR(t *testing.T, do func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// keepAsking has somebody wait for a sandbox until stop is called.
+// keepAsking has a client wait for a sandbox until stop is called.
 func keepAsking(t *testing.T, s sandbox.Sandbox) (stop func()) {
 	t.Helper()
 	return retryEINTR(t, func(ctx context.Context) error {
@@ -90,8 +90,8 @@ func TestSandboxThatNobodyWaitsForWeighsLittle(t *testing.T) {
 	weighs(t, h.dir, s.Handle(), true)
 }
 
-// A sandbox that is captured stands still meanwhile, whether or not somebody has it
-// open, so it must not wait for others.
+// A sandbox is paused while a snapshot of it is taken, whether or not a client has
+// it open, so it must not wait for others.
 func TestSandboxThatIsCapturedWeighsMore(t *testing.T) {
 	h := newSmallFixture(t)
 	s := h.create(fence(1, 1))
@@ -122,7 +122,7 @@ func TestServerFindsWhatTheOneBeforeLeftHeavy(t *testing.T) {
 		t.Fatal(err)
 	}
 	weighs(t, h.dir, s.Handle(), true)
-	// As if it had been killed while somebody waited.
+	// As if the server had been killed while a client waited.
 	if err := os.WriteFile(weightFile(t, h.dir, s.Handle()), []byte("100"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -256,7 +256,7 @@ func (d *Driver) Remove(ctx context.Context, f runner.Fence) error {
 }
 
 // Sweep stops the sandboxes of this instance that owned does not vouch for,
-// whoever started them.
+// including those that other servers started.
 func (d *Driver) Sweep(ctx context.Context, owned func(dormouse.SessionID) sandbox.Ownership) error {
 	found, err := d.listSandboxes()
 	if err != nil {

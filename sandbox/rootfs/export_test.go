@@ -39,5 +39,5 @@ func ParseRef(text string) (string, error) {
 	return ref.Name(), nil
 }
 
-// TryLock takes a lock unless somebody else holds it.
+// TryLock takes a lock unless another holder has it.
 func TryLock(path string) (unlock func(), err error) { return tryLock(path) }

@@ -31,7 +31,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// tryLock takes a lock unless somebody else holds it. It ends with its process.
+// tryLock takes a lock unless another holder has it. It ends with its process.
 // The file is there only as long as it is locked or its holder was killed.
 func tryLock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

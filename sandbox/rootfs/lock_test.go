@@ -21,7 +21,7 @@ func TestALockHasOneHolder(t *testing.T) {
 			for range 300 {
 				unlock, err := rootfs.TryLock(path)
 				if err != nil {
-					continue // somebody else has it
+					continue // another goroutine has it
 				}
 				if n := holders.Add(1); n != 1 {
 					t.Errorf("%d have the lock", n)

@@ -1,20 +1,18 @@
 // Package rootfs turns OCI images into root file systems: directories that
 // sandboxes start from and never write to.
 //
-// An image comes from a registry or from a file of this machine. It is flattened
-// once, under its digest, and atomically: after a crash or a power cut it is complete or
-// not there. An image is hostile input:
-// nothing outside its own directory is created, changed or read, it is what its
-// digest says, and it has a limited size. Under Dir:
+// An image comes from a registry or from a file of this machine. It is flattened once,
+// under its digest, and atomically: after a crash or a power cut it is complete or not
+// there. An image is hostile input: nothing outside its own directory is created, changed
+// or read, it is what its digest says, and it has a limited size. Under Dir:
 //
 //	ALGORITHM-HEX/       an image: root/, and what its configuration says
 //	.new-ALGORITHM-HEX/  one that is being made or removed
-//	.lock-…              held by whoever does either
-//	refs/                which digest a reference led to, and when
+//	.lock-…              held while one is made or removed
+//	refs/                the digest of each reference, and when it was resolved
 //
-// Files keep the owners and modes that the image gives them, set-user-ID
-// included: inside a sandbox that is the sandbox's business, and outside nobody
-// but root gets through Dir.
+// Files keep the owners and modes that the image gives them, set-user-ID included: inside
+// a sandbox they have that effect, and outside only root can enter Dir.
 package rootfs
 
 import (
@@ -27,7 +25,7 @@ import (
 
 // Options says where images are kept and how large they may be.
 type Options struct {
-	// Dir holds everything. Nobody but its owner can enter it.
+	// Dir holds everything. Only its owner can enter it.
 	Dir string
 	// MaxBytes bounds an image, both as it is stored and unpacked: 20 GiB if zero.
 	MaxBytes int64
@@ -87,8 +85,9 @@ const (
 	dirRef     = "dir:"     // a directory, used as it is
 )
 
-// Local reports whether a reference leads to files of this machine instead of a
-// registry. Whoever may give one can read the files that it names, so clients must not.
+// Local reports whether a reference leads to files of this machine instead of a registry.
+// Its author can read the files that it names, so references from clients must not be
+// local.
 func Local(ref string) bool {
 	kind, _ := splitRef(ref)
 	return kind != ""

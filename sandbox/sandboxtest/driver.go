@@ -132,7 +132,8 @@ func staleIsRefused(t *testing.T, w *world) {
 	if err := late.Stop(within(t), first.Handle(), w.fence(2, 2)); !errors.Is(err, runner.ErrForeign) {
 		t.Errorf("stop as another generation: %v", err)
 	}
-	// What a later generation has is nobody's who knows only the one before.
+	// A caller that knows only an earlier generation has no power over a later
+	// one.
 	if err := w.Driver.Stop(within(t), second.Handle(), w.fence(1, 2)); err != nil {
 		t.Fatal(err)
 	}

@@ -222,7 +222,7 @@ func workspaceOverLayers(t *testing.T, w *world) {
 	if diff := cmp.Diff(want, l.tree(t, s)); diff != "" {
 		t.Errorf("over what was layer (-want +got):\n%s", diff)
 	}
-	// Nobody wrote to the layers.
+	// The layers were not written to.
 	l.stop(t, s)
 	l.over("snap_1")
 	s = l.start(t, 5)
@@ -400,7 +400,7 @@ func linksOverABase(t *testing.T, w *world) {
 	l.stop(t, s)
 	l.over("snap_1")
 	s = l.start(t, 2)
-	// Each name is a file of its own now, whoever looks, and looked before.
+	// Each name is a file of its own now, for readers of before and after.
 	if got := l.sh(t, s, "cat a b d/c >/dev/null; echo 2 >>a; echo 3 >>b; cat a; echo; cat b; echo; cat d/c"); got != "1\n2\n\n1\n3\n\n1" {
 		t.Errorf("what is written to one name of several: %q", got)
 	}

@@ -56,18 +56,19 @@ type Actor struct {
 	failedFreezes   int                // of the sandbox that is stopping
 	checkIdle       bool               // whether the sandbox is idle
 	waiters         []waiter
-	// snapshotTaken wakes those who wait until every tool call has its snapshot.
+	// snapshotTaken wakes the goroutines that wait until every tool call has its
+	// snapshot.
 	snapshotTaken []chan struct{}
-	visitors      []*visitor // who waits for the sandbox
+	visitors      []*visitor // that wait for the sandbox
 	postponed     bool       // a step that could not be done now is tried again in a moment
 	damage        error      // why the log cannot be read; the state is then what could be salvaged
 	broken        error      // why what the actor believes can no longer be trusted
-	lastUsed      time.Time  // when somebody last wanted something
+	lastUsed      time.Time  // when the sandbox was last wanted for something
 	running       sync.WaitGroup
 	quit          chan struct{} // closed when the actor takes no more reports
 
 	usageSoFar  sync.Map     // of open model calls, what their providers have counted: dormouse.ModelUsage by dormouse.OpID
-	visits      atomic.Int64 // who is in the sandbox
+	visits      atomic.Int64 // visitors in the sandbox
 	streams     atomic.Int64 // of them, open ones that may change files
 	streamsEver atomic.Int64 // how many ever were
 	lastLeft    atomic.Int64 // when the last of them left, as Unix nanoseconds
@@ -123,8 +124,8 @@ func (a *Actor) Err() error { return a.failed }
 // Tenant says whose the session is. It is known once the actor is loaded.
 func (a *Actor) Tenant() string { return a.tenant }
 
-// Epoch is the one that the actor has claimed, 0 if it could not. It is for who has seen
-// Run return.
+// Epoch is the one that the actor has claimed, 0 if it could not. It may be called only
+// after Run has returned.
 func (a *Actor) Epoch() store.Epoch { return a.epoch }
 
 // send hands a message to the actor and waits for its answer.
@@ -235,7 +236,7 @@ func (a *Actor) load(ctx context.Context) (err error) {
 // rebuildRows writes the rows of a session anew if its log is whole but goes on after the
 // end that its row says. Without that nothing could be appended.
 func (a *Actor) rebuildRows(ctx context.Context, row dormouse.SessionRow) error {
-	a.logger.WarnContext(ctx, "session's rows are written anew", "row", row.Seq, "log", a.state.Seq)
+	a.logger.WarnContext(ctx, "rebuilding the rows of the session from its log", "row", row.Seq, "log", a.state.Seq)
 	if err := a.lease.Holds(); err != nil {
 		return err
 	}
@@ -308,7 +309,7 @@ func (a *Actor) shutDown(ctx context.Context, cause error) {
 			continue
 		}
 		if err := a.do(ctx, law.ReturnAttempt{Turn: w.Turn}); err != nil {
-			a.logger.WarnContext(ctx, "attempt not given back", "turn", w.Turn, "error", err)
+			a.logger.WarnContext(ctx, "attempt not returned", "turn", w.Turn, "error", err)
 		}
 	}
 	if a.damage == nil && a.state.Seq-a.cached >= cacheEvery/8 {

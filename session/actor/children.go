@@ -34,7 +34,7 @@ func (a *Actor) reconcileChildren(ctx context.Context, w law.Wanted) {
 					delete(a.children, c.ID)
 					return err
 				}
-				a.logger.WarnContext(ctx, "child left as it is for now", "child", c.ID, "end", c.End, "error", err)
+				a.logger.WarnContext(ctx, "child not reconciled; trying again later", "child", c.ID, "end", c.End, "error", err)
 				a.later(ctx, func(context.Context) error {
 					delete(a.children, c.ID)
 					return nil
@@ -110,7 +110,7 @@ func (a *Actor) promptChild(ctx context.Context, child dormouse.SessionID, conte
 // again.
 const maxNotifyDelay = 5 * time.Second
 
-// notifyParent has the parent record that its child has ended, whoever ended it. It
+// notifyParent has the parent record that its child has ended, for whatever reason. It
 // repeats that until it has succeeded, because nothing else would free the child's place.
 func (a *Actor) notifyParent(ctx context.Context, w law.Wanted) {
 	if !w.TellParent || a.notifyingParent {
@@ -134,7 +134,7 @@ func (a *Actor) notifyParent(ctx context.Context, w law.Wanted) {
 			err = nil
 		}
 		if err != nil {
-			a.logger.WarnContext(ctx, "parent not told of the end", "parent", parent, "error", err)
+			a.logger.WarnContext(ctx, "parent not told that its child has ended", "parent", parent, "error", err)
 			_ = sleep.For(ctx, wait) // the actor hears of it whether or not that was cut short
 		}
 		a.report(func(ctx context.Context) error {

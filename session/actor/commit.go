@@ -242,13 +242,13 @@ func (a *Actor) write(ctx context.Context, events []dormouse.Event, next law.Sta
 	a.keepBodies(events)
 	a.extendTranscripts(events)
 	crashAfter(events)
-	a.deps.Committed(a.id, events) // first: who follows may look at what it counts
+	a.deps.Committed(a.id, events) // first: a follower may look at what it counts
 	a.feeds.Publish(a.id, events)
 	return nil
 }
 
-// appendBatch makes a batch durable, as long as the lease holds: whoever else writes
-// the session must not be held up by an answer that comes late.
+// appendBatch makes a batch durable, as long as the lease holds: a server that writes
+// the session after that must not be held up by an answer that comes late.
 func (a *Actor) appendBatch(b store.Batch) error {
 	if err := a.lease.Holds(); err != nil {
 		return err

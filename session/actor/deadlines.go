@@ -32,8 +32,8 @@ func (a *Actor) reconcileDeadlines(ctx context.Context, w law.Wanted) error {
 	return nil
 }
 
-// fireWakeup queues the prompt of a wake-up, with its body from the log, as whoever
-// scheduled it.
+// fireWakeup queues the prompt of a wake-up, with its body from the log and the actor
+// that scheduled it.
 func (a *Actor) fireWakeup(ctx context.Context, w law.Wakeup) error {
 	e, err := a.log.Event(ctx, a.id, w.Seq)
 	switch {

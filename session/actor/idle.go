@@ -19,14 +19,14 @@ const (
 	busyCPU  = 100 * time.Millisecond
 )
 
-// hibernateIdle hibernates a sandbox that nobody has used for long enough, unless
+// hibernateIdle hibernates a sandbox that was not used for long enough, unless
 // processes in it are busy.
 func (a *Actor) hibernateIdle(ctx context.Context) error {
 	if a.visits.Load() > 0 {
 		return a.commitOwn(ctx, law.Tick{Busy: "somebody is in it"})
 	}
 	if a.sandbox.busy {
-		return nil // whoever has it reports
+		return nil // the goroutine that works on it reports
 	}
 	if a.sandbox.live == nil && !a.checkIdle {
 		a.checkIdle = true // the sandbox is attached to, or found dead
@@ -45,7 +45,7 @@ func (a *Actor) hibernateIdle(ctx context.Context) error {
 		tick := probe(ctx, machine, since)
 		return func(ctx context.Context) error {
 			if w := law.Want(a.state); w.Sleep.IsZero() || w.Sleep.After(a.deps.Clock()) {
-				return nil // somebody came
+				return nil // it was used meanwhile
 			}
 			return a.commitOwn(ctx, tick)
 		}
@@ -76,7 +76,7 @@ func probe(ctx context.Context, m sandbox.Machine, since time.Time) law.Tick {
 	return law.Tick{}
 }
 
-// background says what is meant to run without anybody using it.
+// background says what is meant to run while the sandbox is not in use.
 func background(u runner.Usage) string {
 	switch {
 	case u.Tasks > 0:

@@ -84,7 +84,7 @@ func TestWhoWasPausedBeforeItWorksOnASandboxLeavesItAlone(t *testing.T) {
 		if err := a.reconcileSnapshot(t.Context(), law.Wanted{Snapshot: &law.WantedSnapshot{ID: "snap_late"}}); err != nil {
 			t.Fatal(err)
 		}
-		m := <-a.inbox // whose answer nobody waits for: nothing is recorded any more
+		m := <-a.inbox // no goroutine waits for its answer: nothing is recorded any more
 		m.reply <- nil
 		a.running.Wait()
 	})

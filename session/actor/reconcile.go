@@ -278,7 +278,7 @@ func (a *Actor) reconcileKills(w law.Wanted) {
 				})
 				return err
 			})
-			if recorded { // before that, whoever asks again must not hear that the op was never seen
+			if recorded { // before that, a server that asks again must not hear that the op was never seen
 				live.Forget(id)
 			}
 		})

@@ -84,7 +84,7 @@ func (a *Actor) recordRecovery(ctx context.Context, r *sandbox.Recovered) error 
 	}
 	crash.At(crash.RecoverTold)
 	if err := driver.ForgetRecovered(*r); err != nil {
-		a.logger.WarnContext(ctx, "a recovery may be told again", "error", err)
+		a.logger.WarnContext(ctx, "record of a recovery not removed; the recovery may be reported again", "error", err)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type heldSandbox struct {
 	abandon    context.CancelCauseFunc // ends a create, an attach or a freeze that is under way; nil if none is
 	freezing   bool                    // which it is
 	generation uint64
-	live       sandbox.Sandbox // nil while nobody needs it
+	live       sandbox.Sandbox // nil while it is not needed
 	ctx        context.Context //nolint:containedctx // ends with this hold, not with a request
 	cancel     context.CancelCauseFunc
 }
@@ -300,9 +300,9 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 	return nil
 }
 
-// outranked ends the actor, since the sandbox has met a newer epoch. If nobody has claimed that
-// one, the database was put back and has forgotten it: the next actor gets one above, which no
-// actor has had.
+// outranked ends the actor, since the sandbox has met a newer epoch. If no server has
+// claimed that one, the database was restored from a backup and has forgotten it: the next
+// actor gets an epoch above it, which no actor has had.
 func (a *Actor) outranked(ctx context.Context, err error) error {
 	a.broken = err
 	stale, ok := errors.AsType[*runner.StaleError](err)
@@ -407,7 +407,7 @@ func (a *Actor) stopped(ctx context.Context, down law.SandboxDown, err error) er
 	return nil
 }
 
-// sandboxFailed records that a sandbox is gone, and tells who waits for it. A late
+// sandboxFailed records that a sandbox is gone, and tells those that wait for it. A late
 // report, of one that is known to be gone or replaced, changes nothing.
 func (a *Actor) sandboxFailed(ctx context.Context, generation uint64, cause error) error {
 	if s := a.state.Sandbox; s.Phase == law.SandboxCold || s.Generation != generation {
@@ -418,7 +418,7 @@ func (a *Actor) sandboxFailed(ctx context.Context, generation uint64, cause erro
 	}
 	a.serveWaiters(sandboxReply{err: cause})
 	if a.state.Sandbox.Phase == law.SandboxWarming {
-		a.failVisitors(cause) // of the others, those who may wake a sandbox get the next
+		a.failVisitors(cause) // of visitors that wait otherwise, those that may wake a sandbox get the next one
 	}
 	if err := a.do(ctx, law.SandboxGone{Generation: generation, Reason: cause.Error()}); err != nil {
 		a.backOff(ctx)

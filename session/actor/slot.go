@@ -15,7 +15,7 @@ func (a *Actor) acquireSlot(ctx context.Context) bool {
 	if a.state.Terminated != nil || a.deps.Slots.TryAcquire(a.id) {
 		return true
 	}
-	a.logger.InfoContext(ctx, "sandbox waits until another one sleeps")
+	a.logger.InfoContext(ctx, "sandbox waits until another one hibernates")
 	ctx, a.stopWaiting = context.WithCancel(ctx)
 	a.sandbox.busy = true
 	a.running.Go(func() {
@@ -42,8 +42,8 @@ func (a *Actor) updateSlot() {
 	}
 }
 
-// evict hibernates the sandbox if nobody uses it. Visitors are known only here, so that
-// the eviction of a session with visitors is tried again and again.
+// evict hibernates the sandbox if it is not in use. Visitors are known only to the
+// actor, so that the eviction of a session with visitors is tried again and again.
 func (a *Actor) evict(ctx context.Context) error {
 	switch {
 	case a.state.Sandbox.Phase == law.SandboxCold:

@@ -101,7 +101,7 @@ func (a *Actor) recordSnapshot(ctx context.Context, w law.WantedSnapshot, taken 
 		return context.Cause(ctx) // the next server takes it
 	}
 	if want := law.WantSnapshot(a.state); want == nil || want.ID != w.ID {
-		return nil // nobody wants it any more
+		return nil // it is not wanted any more
 	}
 	skip := law.SkipSnapshot{SnapshotSkip: dormouse.SnapshotSkip{ID: w.ID, Reason: w.Reason}}
 	switch {
@@ -138,14 +138,14 @@ func (a *Actor) recordSnapshot(ctx context.Context, w law.WantedSnapshot, taken 
 var (
 	// errTooSlow gives up a snapshot that others wait for.
 	errTooSlow = errors.New("it took too long to keep, and others wait for it")
-	// errLost refuses a snapshot that nobody could restore.
+	// errLost refuses a snapshot that could not be restored.
 	errLost = errors.New("the files lie over a snapshot that cannot be read any more")
 	// errTooLarge leaves a workspace unsealed, in its volume.
 	errTooLarge = errors.New("the layers would be more than the session may have")
 )
 
 // takeSnapshot copies what changed in the workspace and stores it. It returns nil if
-// nothing did and nobody has asked for a snapshot.
+// nothing did and no snapshot was asked for.
 func (a *Actor) takeSnapshot(ctx context.Context, driver sandbox.Snapshotter, s law.State, w law.WantedSnapshot) (taken *dormouse.Snapshot, lost *sandbox.Recovered, err error) {
 	ws, err := a.workspaceOf(ctx, s)
 	if err == nil && s.Sandbox.Phase != law.SandboxActive {
@@ -177,9 +177,9 @@ func (a *Actor) capture(ctx context.Context, driver sandbox.Snapshotter, s law.S
 		return nil, err
 	}
 	defer func() { _ = stage.Close() }()
-	// A snapshot that somebody relies on by name, or for which the volume's own files go,
-	// lies over no blob that is lost: if the newest one has lost any, all that lies over
-	// the base is captured again. So it is if a recovery could not read the newest one.
+	// A snapshot that was asked for by name, or that replaces the volume's own files, must
+	// not build on a lost blob: if the newest one has lost any, all that lies over the base
+	// is captured again. The same holds if a recovery could not read the newest one.
 	since := s.Workspace.Newest
 	if since == s.Workspace.Uncompared {
 		since = ""

@@ -15,7 +15,7 @@ import (
 // maxVisits bounds the visits of one session.
 const maxVisits = 64
 
-// visitor is who waits for the sandbox.
+// visitor is a request to enter the sandbox, which waits for it.
 type visitor struct {
 	visit.Errand
 	reply chan visitReply // holds one
@@ -93,13 +93,13 @@ func (a *Actor) sandboxGone() error {
 	return fmt.Errorf("the sandbox that was visited is gone: %w", dormouse.ErrConflict)
 }
 
-// visitEnded notes that somebody has left the sandbox.
+// visitEnded notes that a visitor has left the sandbox.
 func (a *Actor) visitEnded() {
 	a.lastLeft.Store(a.deps.Clock().UnixNano())
 	a.visits.Add(-1)
 }
 
-// refuseVisitors refuses those who have nothing to wait for.
+// refuseVisitors refuses the visitors that have nothing to wait for.
 func (a *Actor) refuseVisitors() {
 	a.visitors = slices.DeleteFunc(a.visitors, func(c *visitor) bool {
 		err := a.refusal(c)
@@ -132,9 +132,9 @@ func (a *Actor) touch(ctx context.Context, t dormouse.WorkspaceTouch) (done func
 	err = a.send(ctx, message{act: func(ctx context.Context) error {
 		switch w := a.state.Workspace; {
 		case w.Policy == "":
-			return nil // nobody wants to know
+			return nil // no snapshots are taken
 		case w.Touched > 0 && (a.snapshot.id == "" || w.Touched > a.snapshot.at):
-			return nil // it is known, and no snapshot that is being taken will make anybody think otherwise
+			return nil // it is recorded, and no snapshot that is being taken will clear it
 		}
 		crash.At(crash.TouchDeciding)
 		err := a.do(ctx, law.Touch{WorkspaceTouch: t})

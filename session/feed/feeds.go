@@ -78,7 +78,8 @@ func (f *Feeds) Progress(id dormouse.SessionID) func(done, total int64) {
 	}
 }
 
-// Advance tells the followers of a session how far its log goes, whoever wrote it.
+// Advance tells the followers of a session how far its log goes, also if another server
+// wrote it.
 func (f *Feeds) Advance(id dormouse.SessionID, upto uint64) {
 	if r := f.of(id); r != nil {
 		r.advance(upto)

@@ -1,6 +1,6 @@
-// Package feed hands what actors commit to whoever follows. Followers read history from
-// the log by cursor and then live from a ring buffer that all followers of a session share.
-// It exists apart from the actors, which come and go.
+// Package feed passes what actors commit on to followers. Followers read history from the
+// log by cursor and then live from a ring buffer that all followers of a session share. It
+// exists apart from the actors, which come and go.
 package feed
 
 import (

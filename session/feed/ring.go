@@ -58,7 +58,7 @@ func (r *ring) end(cause error) {
 	r.notify()
 }
 
-// notify wakes all who wait. The caller holds mu.
+// notify wakes all waiting followers. The caller holds mu.
 func (r *ring) notify() {
 	close(r.changed)
 	r.changed = make(chan struct{})

@@ -15,12 +15,14 @@ import (
 // run out. One that is stopped by a signal is not waited for.
 const releaseWithin = 3 * time.Second
 
-// checkEvery is the longest interval between two checks for servers that hold on.
+// checkEvery is the longest interval between two checks for servers that still hold locks
+// or sockets after their lease.
 const checkEvery = 2 * time.Second
 
-// fences is what a server knows of others that hold on after their lease.
+// fences is what a server knows of others that hold on: that still hold locks or sockets
+// after their lease.
 type fences struct {
-	evicting chan struct{} // taken by who ends others: one at a time
+	evicting chan struct{} // a semaphore of one: held while servers are ended
 
 	mu       sync.Mutex
 	seen     map[uint64]time.Time // guarded by mu; since when an incarnation is known to hold on
@@ -31,12 +33,12 @@ func newFences() *fences {
 	return &fences{evicting: make(chan struct{}, 1), seen: make(map[uint64]time.Time), unending: make(map[uint64]bool)}
 }
 
-// Fence returns once no server works on that has no lease any more: each has let go of
-// all it had, or was ended. What is claimed after a lease ran out is left alone until
-// then, for a call that was begun under it may be carried out at any time.
+// Fence returns once no server works on without a lease: each has released all it held, or
+// was ended. What is claimed after a lease ran out is left alone until then, because a
+// call that was begun under that lease may be carried out at any time.
 //
-// Some cannot be ended. Sessions are not kept waiting for those: their epochs are refused,
-// and the locks of what they were about to do hold them off.
+// Some cannot be ended. Sessions do not wait for those: their epochs are refused, and
+// locks keep out what they were about to do.
 func (f *Fleet) Fence(ctx context.Context) error {
 	if f.config.Fencing == nil {
 		return nil
@@ -68,12 +70,12 @@ func (f *Fleet) Fence(ctx context.Context) error {
 	}
 }
 
-// holders lists the servers that have no lease any more and have not released what they
-// had, except those that cannot be ended.
+// holders lists the servers whose lease is over and that have not released what they held,
+// except those that cannot be ended.
 func (f *Fleet) holders(ctx context.Context) ([]fencing.Holder, error) {
 	held, err := f.config.Fencing.Others()
 	if err != nil {
-		f.config.Logger.WarnContext(ctx, "servers that hold on are not known", "error", err)
+		f.config.Logger.WarnContext(ctx, "servers that work on after their lease not listed", "error", err)
 		return nil, nil // their epochs are refused
 	}
 	if len(held) == 0 {
@@ -142,7 +144,7 @@ func (f *Fleet) evict(ctx context.Context, h fencing.Holder) error {
 	f.counts.ended.Add(1)
 	f.config.Logger.ErrorContext(ctx, "a server held on after its lease and was ended", "incarnation", h.Incarnation, "pid", h.PID)
 	if err := f.config.Shared.Unban(ctx, h.Incarnation); err != nil {
-		f.config.Logger.WarnContext(ctx, "a server that ended stays on record", "incarnation", h.Incarnation, "error", err)
+		f.config.Logger.WarnContext(ctx, "ban of an ended server not removed", "incarnation", h.Incarnation, "error", err)
 	}
 	return nil
 }
@@ -159,7 +161,7 @@ func (f *Fleet) fenceAlways() {
 		}
 		ctx, cancel := context.WithTimeout(f.life, 2*releaseWithin)
 		if err := f.Fence(ctx); err != nil && f.life.Err() == nil {
-			f.config.Logger.DebugContext(ctx, "servers that hold on not ended", "error", err)
+			f.config.Logger.DebugContext(ctx, "servers that work on after their lease not ended", "error", err)
 		}
 		cancel()
 	}

@@ -1,7 +1,7 @@
 // Package fleet is one server among those that share a store: the lease under which it
 // writes sessions, which other server owns a session and how that one is asked, and how a
-// server that works on without a lease is fenced. A store for one server alone has a lease
-// that is never lost, and nobody to ask.
+// server that still acts without a lease is fenced. A store for one server alone has a
+// lease that is never lost, and no other servers.
 package fleet
 
 import (
@@ -72,7 +72,7 @@ type Fleet struct {
 	lease    *Lease                        // guarded by mu; nil between two leases
 	joined   chan struct{}                 // guarded by mu; closed and replaced when there is a new lease
 	draining bool                          // guarded by mu
-	owners   map[dormouse.SessionID]Server // guarded by mu; who had a session when it was last asked for
+	owners   map[dormouse.SessionID]Server // guarded by mu; the owners of sessions, as of the last answer
 	pending  map[dormouse.SessionID]bool   // guarded by mu; claims that may be ours, of sessions that are not loaded
 
 	life    context.Context //nolint:containedctx // of the leases and of what watches the others
@@ -249,7 +249,7 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	return nil
 }
 
-// Elsewhere returns who owns a session that another server has.
+// Elsewhere returns the owner of a session that another server has.
 func Elsewhere(err error) (*ElsewhereError, bool) {
 	return errors.AsType[*ElsewhereError](err)
 }

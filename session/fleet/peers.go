@@ -69,8 +69,8 @@ func (f *Fleet) ask(ctx context.Context, to Server, id dormouse.SessionID, call 
 	return err
 }
 
-// whileOwned cancels a call to a server that does not own the session any
-// more. One that is paused must not hold up who can be served elsewhere by then.
+// whileOwned cancels a call to a server that does not own the session any more. A server
+// that is paused must not hold up clients that another one can serve by then.
 func (f *Fleet) whileOwned(ctx context.Context, cancel context.CancelFunc, owner Server, id dormouse.SessionID) {
 	for {
 		if sleep.For(ctx, f.config.TTL/3) != nil {
@@ -105,7 +105,7 @@ func (f *Fleet) setOwner(id dormouse.SessionID, owner *Server) {
 	f.owners[id] = *owner
 }
 
-// Owner returns who owned a session when it was last asked for.
+// Owner returns the owner of a session as of the last answer.
 func (f *Fleet) Owner(id dormouse.SessionID) (Server, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

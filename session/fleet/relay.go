@@ -56,7 +56,7 @@ func (l *lookups) take() []dormouse.SessionID {
 	return ids
 }
 
-// LookUp has those of the sessions looked up soon that somebody follows here: where they are
+// LookUp has those of the sessions that are followed here looked up soon: where they are
 // and how far their logs go.
 func (f *Fleet) LookUp(ids ...dormouse.SessionID) {
 	if f.Alone() {

@@ -18,7 +18,7 @@ func (f *Fleet) join(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join the servers of this store: %w", err)
 	}
-	// Nothing is begun under it before others can tell who does.
+	// Nothing is begun under it before other servers can tell which process does it.
 	if err := f.sign(server.Incarnation); err != nil {
 		return nil, fmt.Errorf("join the servers of this store: %w", err)
 	}
@@ -97,12 +97,12 @@ func (f *Fleet) dropLease(l *Lease) {
 		f.config.Logger.ErrorContext(ctx, "actors outlive their lease", "error", err)
 	}
 	if err := f.sign(0); err != nil {
-		f.config.Logger.ErrorContext(ctx, "others are not told that nothing goes on here", "error", err)
+		f.config.Logger.ErrorContext(ctx, "end of all work under the lost lease not announced to other servers", "error", err)
 	}
 }
 
 // dropWithin is how long a server waits for its actors when it has lost its lease. By
-// then another server, if there is one, has ended it for holding on.
+// then another server, if there is one, has ended it.
 func (f *Fleet) dropWithin() time.Duration {
 	if f.config.Fencing == nil {
 		return f.config.TTL
@@ -114,19 +114,19 @@ func (f *Fleet) dropWithin() time.Duration {
 // stops first, or can get none any more.
 func (f *Fleet) rejoin(before Server) *Lease {
 	for {
-		ctx, cancel := context.WithTimeout(f.kept, f.config.TTL/2) // one that came later would be as good as over
+		ctx, cancel := context.WithTimeout(f.kept, f.config.TTL/2) // a lease that came later would be nearly over
 		l, err := f.join(ctx)
 		cancel()
 		if err == nil {
 			f.config.OnRejoin()
 			return l
 		}
-		f.config.Logger.WarnContext(f.kept, "no lease", "error", err)
+		f.config.Logger.WarnContext(f.kept, "lease not taken", "error", err)
 		if errors.Is(err, store.ErrBanned) {
 			f.evicted(before, err)
 			return nil
 		}
-		if errors.Is(err, store.ErrNewer) { // nothing that this program does brings it back
+		if errors.Is(err, store.ErrNewer) { // this program can never use the database again
 			f.failed <- err
 			return nil
 		}
@@ -136,13 +136,13 @@ func (f *Fleet) rejoin(before Server) *Lease {
 	}
 }
 
-// evicted ends this server, which another one banned while it was paused. It will not
+// evicted stops this server, which another one banned while it was paused. It will not
 // join any more, so that the record of the ban can be removed.
 func (f *Fleet) evicted(before Server, err error) {
 	f.failed <- err
 	ctx, cancel := context.WithTimeout(f.kept, f.config.TTL)
 	defer cancel()
 	if err := f.config.Shared.Unban(ctx, before.Incarnation); err != nil {
-		f.config.Logger.WarnContext(ctx, "this server stays on record", "incarnation", before.Incarnation, "error", err)
+		f.config.Logger.WarnContext(ctx, "ban of this server not removed", "incarnation", before.Incarnation, "error", err)
 	}
 }

@@ -32,7 +32,7 @@ func Damage(err error) string {
 // Readable reports whether the event at a seq can be folded, as far as can be told.
 func (r Reader) Readable(ctx context.Context, id dormouse.SessionID, seq uint64) bool {
 	if seq == 0 {
-		return true // nobody knows which one it is
+		return true // it is unknown which one it is
 	}
 	events, err := r.Store.Read(ctx, id, seq-1, 1)
 	if err != nil || len(events) == 0 {

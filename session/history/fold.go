@@ -19,12 +19,12 @@ func (r Reader) Fold(ctx context.Context, id dormouse.SessionID) (law.State, uin
 // FoldWithRow is Fold, together with the session's row, against which it checks the log.
 //
 // A log that ends before its row says is damaged: an append writes both or neither. The row
-// is read after the log, so that somebody may have appended in between, and the log is
-// read again before that is reported. Nobody can have appended to a session that the caller
-// has claimed.
+// is read after the log, so that an append may have come in between, and the log is read
+// again before that is reported. To a session that the caller has claimed no append can
+// have come.
 //
-// A row that says less than the log has is wrong, and the log is whole. Whoever has claimed
-// the session rebuilds its rows.
+// A row that says less than the log has is wrong, and the log is whole. The server that has
+// claimed the session rebuilds its rows.
 func (r Reader) FoldWithRow(ctx context.Context, id dormouse.SessionID) (s law.State, from uint64, row dormouse.SessionRow, err error) {
 	if s, from, err = r.foldLog(ctx, id); err != nil {
 		return law.State{}, 0, dormouse.SessionRow{}, err

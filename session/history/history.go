@@ -48,9 +48,9 @@ func (r Reader) Read(ctx context.Context, id dormouse.SessionID, after uint64, l
 	return events, nil
 }
 
-// ReadPage is Read for those who pass events on: it stops when a page has grown large, so
-// that a page of the largest events fits in memory. It returns at least one event if there
-// is one that can be read: a damaged log is read as far as possible.
+// ReadPage is Read for callers that pass events on: it stops when a page has grown large,
+// so that a page of the largest events fits in memory. It returns at least one event if
+// there is one that can be read: a damaged log is read as far as possible.
 func (r Reader) ReadPage(ctx context.Context, id dormouse.SessionID, after uint64, limit int) ([]dormouse.Event, error) {
 	const atOnce = 256
 	events, err := r.Store.Read(ctx, id, after, min(limit, atOnce))
@@ -131,10 +131,10 @@ func (r Reader) SeenText(ctx context.Context, id dormouse.SessionID, op dormouse
 	return b.String(), nil
 }
 
-// What clients give an id to is asked for once, however often it is sent: as long
-// as the session lives, the same id is the same request, and the same id with
-// another body is refused. The ids are rows beside the log and not in State, which
-// would grow with every one of them; whoever decides looks them up first.
+// A command with an id of its client is carried out once, however often it is sent: as long
+// as the session lives, the same id is the same request, and the same id with another body
+// is refused. The ids are rows beside the log and not in State, which would grow with every
+// one of them; they are looked up before a command is decided.
 
 // ByClientID finds the events that ids of clients were given to.
 func (r Reader) ByClientID(ctx context.Context, id dormouse.SessionID, ids ...string) (map[string]dormouse.Event, error) {

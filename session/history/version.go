@@ -16,8 +16,8 @@ import (
 // much. So an older server does not even take the session, and does not disturb its owner.
 
 // currentRow is the row of a session, which it refuses if it says that the log needs a
-// newer program. Who folds a log without having claimed it asks afterwards: what was
-// appended meanwhile has raised the row before it could be read.
+// newer program. A caller that folds a log without having claimed it calls this after
+// that: what was appended meanwhile has raised the row before it could be read.
 func (r Reader) currentRow(ctx context.Context, id dormouse.SessionID) (dormouse.SessionRow, error) {
 	row, err := r.Store.Session(ctx, id)
 	if err == nil {

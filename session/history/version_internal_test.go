@@ -76,7 +76,7 @@ func TestWhatRemainsOfALogNeedsAsMuchAsTheLog(t *testing.T) {
 	}
 }
 
-// A row that says nothing of what its log needs does not make anybody fold it.
+// A log is not folded just because its row does not say what the log needs.
 func TestWhatRemainsOfANewerLogIsNotFolded(t *testing.T) {
 	const id = "sesn_one"
 	s := new(memory.Store)

@@ -90,7 +90,7 @@ func (d *draft) unblock(thread dormouse.ThreadID) {
 	d.resume(thread, turn.ID)
 }
 
-// expire ends the questions that nobody answered in time.
+// expire ends the questions that were not answered in time.
 func (d *draft) expire() {
 	for _, op := range d.Ops {
 		if op.Expires.IsZero() || d.c.Now.Before(op.Expires) {

@@ -8,9 +8,9 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Apply folds one event into the state. It cannot fail: the log is the truth.
-// Whoever reads a log refuses one with events that this program does not know (see
-// version.go), so that none of them is folded as nothing.
+// Apply folds one event into the state. It cannot fail: the log is the truth. A
+// reader refuses a log with events that this program does not know (see version.go),
+// so that none of them is folded as nothing.
 func Apply(s State, e dormouse.Event) State {
 	s = s.Clone()
 	worked, last := s.Works(), s.Updated
@@ -103,7 +103,7 @@ func apply(s *State, e dormouse.Event) {
 		p := Payload[dormouse.SandboxFact](e)
 		s.Sandbox.Phase, s.Sandbox.Handle, s.Sandbox.IdleTimeout = SandboxActive, p.Handle, p.IdleTimeout
 		s.Workspace.Policy, s.Workspace.Seals, s.Workspace.Open, s.Workspace.Fresh = p.Snapshots, p.Seals, true, false
-		if p.Processes == dormouse.ProcessesKept || !p.Watched { // no event says what runs on, or who visits
+		if p.Processes == dormouse.ProcessesKept || !p.Watched { // no event says what runs on, or which visitors are there
 			s.Workspace.Touched = e.Seq
 		}
 		s.IdleSince = e.Time

@@ -46,8 +46,8 @@ func (w WantedSnapshot) Awaited() bool {
 }
 
 // Redundant reports whether the snapshot is not recorded if no file has changed since
-// another one: that has the same files already and can be gone back to, and nobody has
-// asked for a new one.
+// another one: that has the same files already and can be gone back to, and no new one was
+// asked for.
 func (w WantedSnapshot) Redundant(s State, since dormouse.SnapshotID) bool {
 	switch w.Reason {
 	case dormouse.SnapshotAsked:

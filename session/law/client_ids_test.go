@@ -36,8 +36,8 @@ func TestARequestIsKnownByItsNameAsLongAsTheSessionLives(t *testing.T) {
 	}
 }
 
-// A branch begins with what was said, and with none of the ids: whoever goes on in it
-// may give them all again.
+// A branch begins with the conversation, and with none of the ids: clients may give
+// them all again in it.
 func TestABranchMayGiveTheIDsOfWhatItBranchedFrom(t *testing.T) {
 	transcript := []dormouse.Event{
 		{ID: "sevt_p", Type: dormouse.UserMessage, Payload: dormouse.Encode(dormouse.Message{Content: []dormouse.Block{dormouse.Text("hello")}})},

@@ -7,9 +7,9 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Command is a request to a session's actor. It brings everything the law may
-// not make itself: who asks, what time it is, under which lease, and what was
-// read from outside the state.
+// Command is a request to a session's actor. It brings everything the law may not
+// determine itself: the actor who asks, the time, the lease, and what was read from
+// outside the state.
 type Command struct {
 	By  dormouse.Actor
 	Now time.Time
@@ -70,7 +70,7 @@ type (
 		// New says that the id was just drawn, so that nothing can be there under it.
 		New bool `json:",omitempty"`
 		// Under is the session that sends it and the lease under which it does, if one
-		// does: who has lost that lease is refused.
+		// does: a sender that has lost that lease is refused.
 		Under *dormouse.Fence `json:",omitempty"`
 	}
 
@@ -372,8 +372,7 @@ type (
 	// SkipSnapshot reports that a snapshot was not taken.
 	SkipSnapshot struct{ dormouse.SnapshotSkip }
 
-	// Touch reports that somebody is about to be let into the sandbox who may change
-	// files.
+	// Touch reports that a visitor who may change files is about to enter the sandbox.
 	Touch struct{ dormouse.WorkspaceTouch }
 
 	// Fire queues the prompt of a wake-up that is due, whose body the actor has read.
@@ -399,7 +398,8 @@ type (
 
 	// Tick reports that time has passed.
 	Tick struct {
-		// Busy names what still runs in a sandbox that nobody uses, empty if nothing does.
+		// Busy names what still runs in a sandbox that is not in use, empty if nothing
+		// does.
 		Busy string
 		// Bounded says that it keeps the sandbox awake only for so long.
 		Bounded bool

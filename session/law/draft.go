@@ -24,7 +24,7 @@ func (d *draft) add(t dormouse.EventType, thread dormouse.ThreadID, p any) {
 	d.addNamed("", t, thread, d.c.By, p)
 }
 
-// record appends an event the runtime itself causes, whoever asked.
+// record appends an event that the runtime itself causes, whatever command led to it.
 func (d *draft) record(t dormouse.EventType, thread dormouse.ThreadID, p any) {
 	d.addNamed("", t, thread, dormouse.ActorServer, p)
 }

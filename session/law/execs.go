@@ -16,7 +16,7 @@ type Exec struct {
 	Seq uint64 `json:"seq"`
 	// Op is empty until it was sent to a sandbox.
 	Op dormouse.OpID `json:"op,omitempty"`
-	// Ending says that somebody wants it ended.
+	// Ending says that a client wants it ended.
 	Ending bool `json:"ending,omitempty"`
 }
 

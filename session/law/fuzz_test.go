@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/session/law"
 )
 
-// FuzzReplay folds logs that nobody would write. Whatever they hold, the fold
-// ends, shows a phase, can be cached and gives the same again.
+// FuzzReplay folds logs that no session would have. Whatever they hold, the
+// fold ends, shows a phase, can be cached and gives the same again.
 func FuzzReplay(f *testing.F) {
 	for _, s := range situations() {
 		var lines bytes.Buffer

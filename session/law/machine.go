@@ -168,8 +168,8 @@ func Want(s State) Wanted {
 	return w
 }
 
-// Warm reports whether a sandbox should be started because somebody waits for one: a command
-// of a person or a program, or an attempt or a visitor that the state does not know.
+// Warm reports whether a sandbox should be started because it is waited for: by a command
+// of a person or a program, or by an attempt or a visitor that the state does not know.
 func (w Wanted) Warm(demand bool) bool {
 	return w.Sandbox.Phase == SandboxCold && (demand || len(w.Execs) > 0)
 }
@@ -246,8 +246,8 @@ func sleepAt(s State) time.Time {
 	return at.Add(s.IdleTimeout())
 }
 
-// IdleSince is since when nobody uses the sandbox, zero if somebody does or if
-// there is none.
+// IdleSince is since when the sandbox has not been in use, zero if it is in use or if there
+// is none.
 func IdleSince(s State) time.Time {
 	if s.Sandbox.Phase != SandboxActive || s.Terminated != nil {
 		return time.Time{}
@@ -291,7 +291,7 @@ func PhaseOf(s State) dormouse.Phase {
 func StatusOf(s State) dormouse.Status {
 	_, status := derive(s)
 	if status == dormouse.StatusIdle && s.promptReady() {
-		return dormouse.StatusRunning // who just sent a message must not take it for answered
+		return dormouse.StatusRunning // the sender of the message must not take it for answered
 	}
 	return status
 }

@@ -283,7 +283,7 @@ func (d *draft) hasOpenOp(turn dormouse.TurnID) bool {
 
 // closeOps ends the open ops of a turn that is over. What still runs in the sandbox stays
 // open: Want has it killed, and its end recorded. A read is closed at once: it has no
-// side effect, so nobody has to learn how it ended.
+// side effect, so its outcome does not matter.
 func (d *draft) closeOps(thread dormouse.ThreadID, turn Turn) {
 	doubtful := make(map[dormouse.EventID]dormouse.OpID) // cut off on their way to another system
 	for _, op := range d.Ops {

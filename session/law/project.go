@@ -149,10 +149,10 @@ func putOp(rows []dormouse.OpRecord, r dormouse.OpRecord) []dormouse.OpRecord {
 // would fold an old log differently.
 //
 // Servers of different versions may cache the folds of one session in turn. One of
-// another stateVersion is not used, and replaced by whoever caches next: that costs a
-// replay and is never wrong. If the newer program has only new types of events, it keeps
-// the stateVersion, and then both use what the other cached: of a log without such events
-// it is the same fold, and of a log with them the older program makes none.
+// another stateVersion is not used, and is replaced by the next server that caches: that
+// costs a replay and is never wrong. If the newer program has only new types of events,
+// it keeps the stateVersion, and then both use what the other cached: of a log without
+// such events it is the same fold, and of a log with them the older program makes none.
 const stateVersion = 13
 
 // CacheState encodes a fold for the store, after a checksum: a fold that was corrupted is

@@ -139,7 +139,7 @@ func (d *draft) evict() error {
 	return nil
 }
 
-// tick does what is due by itself: it expires questions that nobody answered, and
+// tick does what is due by itself: it expires questions that were not answered, and
 // hibernates an idle sandbox.
 func (d *draft) tick(v Tick) error {
 	d.expire()

@@ -11,24 +11,24 @@ import (
 
 // Workspace is what is known of the session's files.
 type Workspace struct {
-	// Number counts the workspaces; Base is the snapshot this one lies over, and Layers
-	// what that consists of.
+	// Number counts the workspaces. Base is the snapshot that this one lies over, and
+	// Layers are the layers of that snapshot.
 	Number uint64              `json:"number,omitempty"`
 	Base   dormouse.SnapshotID `json:"base,omitempty"`
 	Layers []dormouse.Layer    `json:"layers,omitempty"`
-	// Sealed says that it began with exactly the files of the one before. Fresh says that
-	// no process that ran over those may be restored.
+	// Sealed says that it began with exactly the files of the workspace before. Fresh says
+	// that no process that ran over the files of that workspace may be restored.
 	Sealed bool `json:"sealed,omitempty"`
 	Fresh  bool `json:"fresh,omitempty"`
 	// Newest is the newest snapshot of the chain, whether or not it can still be restored
-	// to, and Chain what it consists of.
+	// to, and Chain are its layers.
 	Newest dormouse.SnapshotID `json:"newest,omitempty"`
 	Chain  []dormouse.Layer    `json:"line,omitempty"`
 	// Policy and Seals are those of the newest sandbox.
 	Policy dormouse.SnapshotPolicy `json:"policy,omitempty"`
 	Seals  bool                    `json:"seals,omitempty"`
-	// Used says that an op has used the sandbox, Due is the seq of the end of a turn
-	// that did and has no snapshot yet.
+	// Used says that an op has used the sandbox. Due is the seq of the end of a turn that
+	// used the sandbox and has no snapshot yet.
 	Used bool   `json:"used,omitempty"`
 	Due  uint64 `json:"due,omitempty"`
 	// Calls are the tool calls that used the sandbox and have no snapshot yet, if each is
@@ -39,7 +39,8 @@ type Workspace struct {
 	// builds on it.
 	Recovered  string              `json:"recovered,omitempty"`
 	Uncompared dormouse.SnapshotID `json:"uncompared,omitempty"`
-	// Open says that a sandbox has had it, so that it may have changed since its base.
+	// Open says that a sandbox was started with it, so that it may have changed since its
+	// base.
 	Open bool `json:"open,omitempty"`
 	// Touched is the seq of the last event that may have changed files since the newest
 	// snapshot, 0 if none did. Live says that when that snapshot was taken a process ran
@@ -65,7 +66,8 @@ type Snapshot struct {
 	Seq   uint64              `json:"seq"`
 	At    uint64              `json:"at"`
 	Taken time.Time           `json:"taken"`
-	// Midway says that a turn was at work, Aside that it stands beside the chain.
+	// Midway says that a turn was active then, Aside that it is not part of the
+	// chain.
 	Midway bool `json:"midway,omitempty"`
 	Aside  bool `json:"aside,omitempty"`
 }
@@ -109,9 +111,9 @@ func WantSnapshot(s State) *WantedSnapshot {
 	return nil
 }
 
-// beforeTurn is the seq of the newest prompt whose turn could begin now, if a snapshot
-// must be taken before it: because people have changed files, or because the newest
-// snapshot was deleted. It is 0 if none must.
+// beforeTurn is the seq of the newest prompt whose turn could begin now, if a snapshot must
+// be taken before it: because people have changed files, or because the newest snapshot was
+// deleted. It is 0 if no snapshot must be taken.
 func beforeTurn(s State) uint64 {
 	if p := s.Workspace.Policy; p != dormouse.SnapshotsByTurn && p != dormouse.SnapshotsByCall || s.Terminated != nil || s.Works() || !s.changed() && !s.newestDeleted() {
 		return 0
@@ -122,8 +124,8 @@ func beforeTurn(s State) uint64 {
 	return 0
 }
 
-// TurnNeedsSnapshot reports whether a turn that ends now leaves files of which a snapshot is to be
-// made.
+// TurnNeedsSnapshot reports whether a turn that ends now leaves files that a snapshot is to
+// be taken of.
 func (s State) TurnNeedsSnapshot() bool {
 	p := s.Workspace.Policy
 	return s.Workspace.Used && (p == dormouse.SnapshotsByTurn || p == dormouse.SnapshotsByCall)
@@ -145,15 +147,15 @@ func (s State) changed() bool {
 	return s.Workspace.Touched > 0 || s.Workspace.Live || slices.ContainsFunc(s.Ops, func(o OpenOp) bool { return ChangesFiles(o.Kind) })
 }
 
-// newestDeleted reports whether the newest snapshot was deleted, so that nobody can go
-// back to the present files.
+// newestDeleted reports whether the newest snapshot was deleted, so that the present files
+// cannot be restored from it.
 func (s State) newestDeleted() bool {
 	_, there := s.Snapshot(s.Workspace.Newest)
 	return s.Workspace.Newest != "" && !there
 }
 
-// PresentSnapshot returns the snapshot that holds the present files, and whether there is one or
-// there is nothing to hold.
+// PresentSnapshot returns the snapshot that holds the present files. It returns true
+// without an ID if there are no files to hold.
 func (s State) PresentSnapshot() (dormouse.SnapshotID, bool) {
 	_, there := s.Snapshot(s.Workspace.Newest)
 	switch {
@@ -168,7 +170,7 @@ func (s State) PresentSnapshot() (dormouse.SnapshotID, bool) {
 // ChangesFiles reports whether an op of this kind may change the files of a workspace.
 func ChangesFiles(k dormouse.OpKind) bool { return k.InSandbox() && k != dormouse.OpRead }
 
-// touch records that a visitor comes in who may change files.
+// touch records that a visitor enters the sandbox who may change files.
 func (d *draft) touch(v Touch) error {
 	if d.Sandbox.Phase != SandboxActive || d.Sandbox.Generation != v.Generation {
 		return fmt.Errorf("sandbox %d is not active: %w", v.Generation, dormouse.ErrConflict)
@@ -287,8 +289,8 @@ func (d *draft) forgetSnapshots(v ForgetSnapshots) error {
 	return nil
 }
 
-// swap replaces the files of the session. The sandbox that has the present ones stops,
-// and its processes do not run on.
+// swap replaces the files of the session. The sandbox that uses the present files is
+// stopped, and its processes end.
 func (d *draft) swap(v Swap) error {
 	if v.Number != d.Workspace.Number+1 {
 		return fmt.Errorf("workspace %d comes after %d: %w", v.Number, d.Workspace.Number, dormouse.ErrConflict)
@@ -311,7 +313,7 @@ func (d *draft) swap(v Swap) error {
 	return nil
 }
 
-// RefusesSwap says why a session cannot go on with other files now.
+// RefusesSwap says why the files of a session cannot be replaced now.
 func (s State) RefusesSwap(v Swap) error {
 	for _, t := range s.Threads {
 		if t.Turn != nil && t.Turn.ID != v.Within && (t.Turn.Blocked == "" || v.To > 0) {
@@ -332,8 +334,8 @@ func (s State) RefusesSwap(v Swap) error {
 	return nil
 }
 
-// replaces refuses to give up files that no snapshot holds. What a living process writes
-// between that snapshot and its end is lost with the process.
+// replaces refuses to drop files that no snapshot holds. What a running process writes
+// after that snapshot is lost with the process.
 func (s State) replaces(by dormouse.SnapshotID) error {
 	if s.Workspace.Policy == "" {
 		return nil // none can be made
@@ -388,7 +390,7 @@ func applySnapshot(s *State, e dormouse.Event) {
 		if p.At > 0 {
 			markClean(s, p.At, p.Live)
 		} else {
-			s.Workspace.Before = s.nextPrompt() // trying once more for a turn that waits already would bring the same
+			s.Workspace.Before = s.nextPrompt() // a retry for the same prompt would fail in the same way
 		}
 		closeSnapshot(s, p.ID, p.Reason)
 	case dormouse.SnapshotDeleted:
@@ -409,18 +411,18 @@ func applySnapshot(s *State, e dormouse.Event) {
 		if p.Uncompared != "" {
 			s.Workspace.Uncompared = s.Workspace.Newest
 		}
-		s.Workspace.Touched = e.Seq // what was found instead is kept beside
+		s.Workspace.Touched = e.Seq // the files that were found instead are saved beside the restored ones
 	case dormouse.HistoryTruncated:
 		p := Payload[dormouse.Truncation](e)
 		s.Truncations = append(s.Truncations, Truncation{From: p.To, Upto: e.Seq})
-		for i := range s.Snapshots { // no conversation goes with it any more
+		for i := range s.Snapshots { // the conversation that it belongs to was truncated
 			s.Snapshots[i].Aside = s.Snapshots[i].Aside || p.Replaced != "" && s.Snapshots[i].ID == p.Replaced
 		}
 	}
 }
 
-// markClean notes that the files are those of the newest snapshot as far as anything that
-// was recorded up to a seq could have changed them.
+// markClean notes that the files are those of the newest snapshot, except for changes that
+// were recorded after a seq.
 func markClean(s *State, seq uint64, live bool) {
 	if s.Workspace.Touched <= seq {
 		s.Workspace.Touched = 0
@@ -452,13 +454,14 @@ func closeSnapshot(s *State, id dormouse.SnapshotID, reason string) {
 		}
 	}
 	begun := slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil })
-	if !begun && !s.changed() { // what others did is in this snapshot, and the next turn needs none for it
+	if !begun && !s.changed() { // earlier changes are in this snapshot, and the next turn needs no other for them
 		s.Workspace.Used = false
 	}
 }
 
-// What names layers beside the snapshots: the files the session has, and its newest
-// snapshot, which the next one is compared with. Rows of the stores have these names.
+// Layers are named not only by snapshots, but also by the present files of the session and
+// by its newest snapshot, which the next one is compared with. Rows of the stores have
+// these names.
 const (
 	baseName  dormouse.SnapshotID = "base"
 	chainName dormouse.SnapshotID = "line"

@@ -31,7 +31,7 @@ type State struct {
 	EnvironmentID string `json:"environment_id,omitempty"`
 
 	Title string `json:"title,omitempty"`
-	// Titled says that somebody gave it its title.
+	// Titled says that a client gave it its title.
 	Titled   bool              `json:"titled,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -58,7 +58,7 @@ type State struct {
 	// Shell is the name of the first thread's shell, if that is not the thread's own.
 	Shell       dormouse.ThreadID      `json:"shell,omitempty"`
 	Snapshots   []Snapshot             `json:"points,omitempty"` // the oldest first
-	Asked       []dormouse.SnapshotAsk `json:"asked,omitempty"`  // snapshots that somebody waits for
+	Asked       []dormouse.SnapshotAsk `json:"asked,omitempty"`  // snapshots that a caller waits for
 	Truncations []Truncation           `json:"voided,omitempty"` // what is no part of the conversation any more
 	Wakeups     []Wakeup               `json:"wakeups,omitempty"`
 	Children    []Child                `json:"children,omitempty"`  // those that have not ended
@@ -108,7 +108,7 @@ type Thread struct {
 	Archived time.Time               `json:"archived,omitzero"`
 	Queue    []dormouse.PromptRecord `json:"queue,omitempty"`
 	Turn     *Turn                   `json:"turn,omitempty"`
-	// Attention is set while the thread wants somebody to look.
+	// Attention is set while a person should look at the thread.
 	Attention *Attention `json:"attention,omitempty"`
 }
 
@@ -167,7 +167,7 @@ const (
 
 // Sandbox is what is known of the session's sandbox.
 type Sandbox struct {
-	// LastBusy is when it was last found busy although nobody wanted anything.
+	// LastBusy is when processes in it were last found busy although it was not in use.
 	LastBusy time.Time    `json:"stirred,omitzero"`
 	Phase    SandboxPhase `json:"phase,omitempty"`
 	// Generation counts every sandbox the session has had.
@@ -255,7 +255,7 @@ func (t *Turn) Use(id dormouse.EventID) (dormouse.Use, bool) {
 	return t.Uses[i], true
 }
 
-// Works reports whether any turn is at work, or will be without anybody's help.
+// Works reports whether any turn is at work, or will be without input from a client.
 func (s State) Works() bool {
 	return slices.ContainsFunc(s.Threads, func(t Thread) bool { return t.Turn != nil && t.Turn.Blocked == "" })
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/dormouse-run/dormouse/session/sessiontest"
 )
 
-// TestARandomWalkKeepsThePromises takes the machine through lives nobody would
-// think of and holds every log against the law.
+// TestARandomWalkKeepsThePromises takes the machine through lives that no person
+// would think of and checks every log against the law.
 func TestARandomWalkKeepsThePromises(t *testing.T) {
 	seed, walks := uint64(1), 60 // "make fuzz" takes more
 	if s, err := strconv.ParseUint(os.Getenv("WALK_SEED"), 10, 64); err == nil {

@@ -1,6 +1,5 @@
-// Package sessiontest says what is true of every session's log, whatever the
-// session went through. Unit tests, random walks and crash tests hold their
-// logs against it.
+// Package sessiontest checks what must be true of every session's log, whatever the
+// session went through. Unit tests, random walks and crash tests use it.
 package sessiontest
 
 import (

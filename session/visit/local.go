@@ -13,8 +13,8 @@ import (
 type local struct {
 	machine    sandbox.Machine
 	generation uint64
-	// touch records that files may change before they can, and counts who may change
-	// them until what it returns is called.
+	// touch records that files may change before they can, and counts the visitors that
+	// may change them until what it returns is called.
 	touch func(ctx context.Context, t dormouse.WorkspaceTouch) (func(), error)
 }
 

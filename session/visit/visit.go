@@ -1,6 +1,6 @@
 // Package visit is what people and programs do in a sandbox besides the agent: terminals,
-// ports and files. It is for the moment: no log holds what is done on a visit, only that
-// files may have changed.
+// ports and files. The log does not hold what is done on a visit, only that files may
+// have changed.
 package visit
 
 import (

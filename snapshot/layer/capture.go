@@ -16,7 +16,7 @@ import (
 
 // Capture copies what changed in a directory since a snapshot into another one. Like a
 // live migration it works in passes: those made while the directory is written to leave
-// less to do for the last one, which is made while nobody writes.
+// less to do for the last one, which is made while nothing writes.
 type Capture struct {
 	from   beneath.Tree
 	to     string

@@ -328,7 +328,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add(layer.Index{{Path: ".", Kind: layer.Dir}, {Path: "b", Kind: layer.Unsupported}, {Path: "a", Kind: layer.File}}.Encode())
 	f.Add([]byte("dormouse index 1\n"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		// The sum keeps nobody from writing one.
+		// A checksum does not stop an attacker from writing one.
 		for _, raw := range [][]byte{raw, layer.Summed(raw)} {
 			all, err := layer.DecodeIndex(raw, layer.Limits{Entries: 1000})
 			if err != nil {

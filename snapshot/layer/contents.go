@@ -19,8 +19,8 @@ func newContents(l Limits) *contents {
 	return &contents{kinds: map[string]Kind{".": Dir}, paths: l.MaxPaths(), index: make(map[string]int)}
 }
 
-// add remembers an entry. Whoever packs chooses the paths, so they are held to what a
-// scan takes.
+// add remembers an entry. The author of an archive chooses the paths, so they are
+// limited to what a scan accepts.
 func (c *contents) add(e Entry) error {
 	if c.paths -= int64(len(e.Path)); c.paths < 0 {
 		return ErrTooMany

@@ -136,8 +136,8 @@ func same(t *testing.T, one, two []string) {
 	must(t, layer.Compare(t.Context(), one, two, plenty, func(c layer.Change) { t.Errorf("%.100q is not the same", c.Path) }))
 }
 
-// Directories that lie in each other without end are held to what all paths together
-// may be: whoever makes them must not cost the server more than that.
+// Directories nested without end are limited by the total length of all paths: they
+// must not cost the server more than that.
 func TestDepthIsBoundedByWhatAllPathsAre(t *testing.T) {
 	const depth = 740
 	name := strings.Repeat("d", 250)

@@ -79,8 +79,8 @@ func breakHardLink(r root, space *Space, from string, e Entry) error {
 	return r.setMetadata(e)
 }
 
-// cloneFile copies a file, as a reflink where the file system can. Nobody writes to
-// either.
+// cloneFile copies a file, as a reflink where the file system can. Neither is written to
+// afterwards.
 func cloneFile(space *Space, e Entry, in, out *os.File) error {
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
 		return (&copier{space: space}).content(e, in, out)

@@ -21,7 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
-// few is what an archive of somebody else may take.
+// few is the limit for an archive of an attacker.
 var few = layer.Limits{Entries: 1000, Bytes: 1 << 20}
 
 func TestHostileArchivesAreRefused(t *testing.T) {

@@ -6,10 +6,10 @@
 // mounted over each other as they are. In transit a layer is an OCI layer: a tar, in which
 // a whiteout is an empty file .wh.NAME.
 //
-// Layers come from workspaces in which anybody may have made anything, and from archives
-// that anybody may have written. Names are only ever resolved beneath the directory at
-// hand, and no link is followed; only in a RootFS are links followed, inside of it. One
-// unpacker reads all archives: see policy for what each kind may hold.
+// Layers come from workspaces in which a sandbox may have made anything, and from archives
+// of unknown authors. Names are only ever resolved beneath the directory at hand, and no
+// link is followed; only in a RootFS are links followed, inside of it. One unpacker reads
+// all archives: see policy for what each kind may hold.
 package layer
 
 import (
@@ -51,7 +51,7 @@ type Entry struct {
 // Stamp is a time as file systems store it.
 type Stamp struct{ Sec, Nsec int64 }
 
-// unchanged reports whether an entry is the same, and nobody has touched it in between.
+// unchanged reports whether an entry is the same, and was not touched in between.
 func (e Entry) unchanged(o Entry) bool {
 	if e.Kind == Whiteout && o.Kind == Whiteout {
 		return true // all whiteouts share one inode, and its times
@@ -106,9 +106,9 @@ type Restored struct {
 type Limits struct {
 	Entries int
 	Bytes   int64 // of files, as large as they say they are
-	// Paths bounds the bytes of all paths together; zero is DefaultPaths. Whoever writes to
-	// a directory chooses them, and a link with a long path costs next to nothing. It also
-	// bounds the depth of directories, and the work of resolving all paths.
+	// Paths bounds the bytes of all paths together; zero is DefaultPaths. Programs that
+	// write to a directory choose them, and a link with a long path costs next to nothing.
+	// It also bounds the depth of directories, and the work of resolving all paths.
 	Paths int64
 }
 

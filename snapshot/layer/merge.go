@@ -252,7 +252,7 @@ func writeMerged(ctx context.Context, dirs []string, all []layerEntry, to string
 	return setDirTimes(dst, made)
 }
 
-// copyStable copies an entry that nobody may change meanwhile.
+// copyStable copies an entry that must not change meanwhile.
 func (c *copier) copyStable(e Entry) error {
 	if err := c.entry(e); err != nil {
 		return err

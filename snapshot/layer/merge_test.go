@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// A file can only have so many names. Who has given it most of them still has one
-// file, or two, and not as many as there are names.
+// A file can only have so many names. A merge of a file with almost that many still
+// gives one file, or two, and not as many as there are names.
 func TestAFileWithManyNamesIsMerged(t *testing.T) {
 	asRoot(t)
 	const many = 40_000 // ext4 takes 65,000

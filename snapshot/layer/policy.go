@@ -38,7 +38,7 @@ type policy struct {
 }
 
 var (
-	// packed is the policy for what Pack wrote, or what somebody says it did.
+	// packed is the policy for what Pack wrote, or what claims to be that.
 	packed = policy{verb: "unpack", canonical: true, records: true, fifos: true, xattrs: true, maxPath: maxPath}
 	// imported is the policy for a layer of any image that becomes a layer of ours.
 	imported = policy{verb: "unpack an OCI layer", records: true, fifos: true, typeFirst: true, xattrs: true, maxPath: maxPath}

@@ -15,22 +15,22 @@ import (
 // cut or a failed disk.
 //
 // It tells what was lost from what users changed or removed by the index of the directory
-// when it was last synced after the snapshot: a file that is still as it was then, but not
-// as it was at the snapshot, was written by a user, and stays. A file whose metadata is as
-// at the snapshot, but whose bytes are not, is corrupt: file systems may write data before
-// they write metadata. Of any other file that differs from the snapshot nobody can know who
-// changed it. Then the snapshot's version is restored, and the one found is saved under
-// another name.
+// when it was last synced after the snapshot. A file that is still as it was at that sync,
+// but not as it was at the snapshot, was written by a user, and stays. A file whose
+// metadata is as at the snapshot, but whose bytes are not, is corrupt: file systems may
+// write data before they write metadata. For any other file that differs from the snapshot
+// it cannot be known what changed it. Then the snapshot's version is restored, and the one
+// found is saved under another name.
 //
-// Of the directory it visits only the paths that the snapshot has, however much else is in
-// it.
+// It visits only the paths of the directory that the snapshot has, however many others
+// there are.
 type Recovery struct {
-	// Snapshot are the layers of the snapshot, the lowest first, Base those that the
-	// directory lies over. Each was within the limits when it was made.
+	// Snapshot are the layers of the snapshot, and Base those that the directory lies over,
+	// the lowest first. Each was within the limits when it was made.
 	Snapshot, Base []string
 	Upper          beneath.Tree
-	// AtSnapshot is the index of the directory at the snapshot, Synced the index when it was
-	// last synced after that; nil if not known.
+	// AtSnapshot is the index of the directory at the snapshot, Synced its index when it
+	// was last synced after that; nil if unknown.
 	AtSnapshot, Synced Index
 	// Interrupted are the paths that Ambiguous has returned to an earlier recovery, which was
 	// interrupted. They are restored even if they look as if a user had removed them.
@@ -38,8 +38,8 @@ type Recovery struct {
 	// Suffix ends the names under which found files are saved.
 	Suffix string
 	// Scratch is a directory of ours on the file system of Upper, in which files are made
-	// before they are renamed. What an earlier recovery has left in it is removed, and so is
-	// the directory in the end.
+	// before they are renamed. Leftovers of an earlier recovery are removed from it, and in
+	// the end so is the directory.
 	Scratch string
 	// Outside is a directory on another file system, for found files that do not fit on the
 	// file system of Upper beside the snapshot's; empty if there is none. It is made when it
@@ -52,12 +52,12 @@ type Recovery struct {
 	base            []layerEntry // the view of Base
 	upper           Index        // at the paths of the snapshot
 	now, was, at    indexWalk    // of upper, Synced and AtSnapshot
-	unhidden        []string     // paths that upper hides and the snapshot has
+	unhidden        []string     // paths that a whiteout of upper hides and the snapshot has
 	steps           []step
 	planned         map[string]bool // paths of steps
-	suffixes        map[string]int  // how many names that begin like this were given
-	whole           string          // everything of the snapshot below this is restored
-	passed          string          // what is below this is new, or hidden by a step
+	suffixes        map[string]int  // how many names with this beginning were given
+	whole           string          // every path of the snapshot below this one is restored
+	passed          string          // paths below this one are new, or hidden by a step
 }
 
 // step is one path to restore. If its kind is Whiteout, the path is hidden again.
@@ -88,8 +88,9 @@ func (r *Recovery) Plan(ctx context.Context) ([]Restored, error) {
 // Ambiguous returns the paths to restore that did not exist when the directory was last
 // synced. What is found there is moved away before the snapshot's version gets the name,
 // which cannot be one atomic step: a file does not replace a directory. A recovery that is
-// interrupted in between leaves a path that looks as if a user had removed it. So the paths
-// must be durable before Apply begins, and be passed as Interrupted until all are restored.
+// interrupted in between leaves a path that looks as if a user had removed it. So the
+// caller must store the paths durably before Apply begins, and pass them as Interrupted
+// until all are restored.
 func (r *Recovery) Ambiguous() (paths []string) {
 	if r.Synced == nil || r.AtSnapshot == nil {
 		return nil // nothing stays removed
@@ -154,7 +155,8 @@ func (r *Recovery) scan(ctx context.Context) error {
 }
 
 // planUnhide plans to remove whiteouts that hide files of the snapshot, unless a user has
-// removed those. What then becomes visible of the layers below is compared after that.
+// removed those files. The files of lower layers that become visible by that are compared
+// afterwards.
 func (r *Recovery) planUnhide() {
 	r.now, r.was, r.at = indexWalk{all: r.upper}, indexWalk{all: r.Synced}, indexWalk{all: r.AtSnapshot}
 	remaining := make(Index, 0, len(r.upper))
@@ -168,8 +170,9 @@ func (r *Recovery) planUnhide() {
 	r.upper = remaining
 }
 
-// extra handles a path that the snapshot does not have. It is new, and stays, or it is in
-// a layer below: then the whiteout that hid it is lost, since nobody writes to that layer.
+// extra handles a path that the snapshot does not have. Either it is new, and stays, or it
+// is in a layer below: then the whiteout that hid it is lost, since that layer is never
+// written to.
 func (r *Recovery) extra(now layerEntry) error {
 	if r.passed != "" && strings.HasPrefix(now.Path, r.passed) {
 		return nil
@@ -192,8 +195,8 @@ func (r *Recovery) Close() {
 	closeAll(r.found.roots)
 }
 
-// userChanged reports whether a path is as it was when the directory was last synced, and
-// a user had changed it by then. It must be called in the order of paths.
+// userChanged reports whether a path is as it was when the directory was last synced, and a
+// user had changed it since the snapshot by then. It must be called in the order of paths.
 func (r *Recovery) userChanged(path string) bool {
 	if r.Synced == nil || r.AtSnapshot == nil {
 		return false
@@ -212,8 +215,8 @@ func (r *Recovery) userChanged(path string) bool {
 	return now.unchanged(was) && (!known || !was.maybeUnchanged(then))
 }
 
-// maybeUnchanged reports whether an entry is not known to have changed: one that was
-// invalidated has no time of its last change.
+// maybeUnchanged reports whether an entry may be unchanged. If the earlier entry was
+// invalidated, it has no time of its last change, and that time is not compared.
 func (e Entry) maybeUnchanged(then Entry) bool {
 	if then.Changed == (Stamp{}) {
 		e.Changed = Stamp{}
@@ -221,7 +224,7 @@ func (e Entry) maybeUnchanged(then Entry) bool {
 	return e.unchanged(then)
 }
 
-// indexWalk walks an index. However deep its paths are, it visits each once.
+// indexWalk walks an index. It visits each entry once, however deep the paths are.
 type indexWalk struct {
 	all    Index
 	hidden string // the last path that hides what lies below it in lower layers; empty if none does
@@ -300,8 +303,8 @@ func (r *Recovery) addStep(was, now layerEntry) error {
 	return nil
 }
 
-// asideName returns an unused name to save what was found at a path under. It tries no
-// number twice for long names that begin alike.
+// asideName returns an unused name under which what was found at a path is saved. For long
+// names with the same beginning it tries no number twice.
 func (r *Recovery) asideName(path string) (string, error) {
 	const most, number = 255, 16
 	name := base(path)

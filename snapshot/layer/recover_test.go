@@ -21,8 +21,8 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// cutOff is a workspace over a base, of which a snapshot was taken, which was synced
-// then and perhaps later, and which somebody went on writing to when the power failed.
+// cutOff is a workspace over a base, of which a snapshot was taken, which was synced then
+// and perhaps later, and which was still written to when the power failed.
 type cutOff struct {
 	t                  *testing.T
 	base, upper, taken string
@@ -224,8 +224,8 @@ func TestWhatACutTookComesBackFromTheSnapshot(t *testing.T) {
 	}
 }
 
-// A directory that was removed and made again hides what is below, which nobody has
-// removed who was synced.
+// A directory that was removed and made again hides the layers below. If that was not
+// synced, what it hides was not removed.
 func TestWhatADirectoryHidesSinceIsRestored(t *testing.T) {
 	asRoot(t)
 	c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
@@ -239,8 +239,8 @@ func TestWhatADirectoryHidesSinceIsRestored(t *testing.T) {
 	}
 }
 
-// Whoever is killed when what was found is out of the way, and the snapshot's version not
-// yet there, leaves a path that is gone as it was when it was last synced.
+// A recovery that is killed when what was found is out of the way, and the snapshot's
+// version not yet there, leaves a path that is gone as it was when it was last synced.
 func TestRecoveryThatWasKilledIsFinished(t *testing.T) {
 	asRoot(t)
 	for name, test := range map[string]struct{ before, found []string }{
@@ -281,8 +281,8 @@ func TestRecoveryThatWasKilledIsFinished(t *testing.T) {
 	}
 }
 
-// Where nobody knows what was synced, the snapshot's files come back, and nothing that
-// was found is lost.
+// Where it is unknown what was synced, the snapshot's files come back, and nothing that was
+// found is lost.
 func TestWithoutANoteOfWhatWasSyncedTheSnapshotComesBack(t *testing.T) {
 	asRoot(t)
 	c := &cutOff{t: t, base: t.TempDir(), upper: t.TempDir()}
@@ -482,8 +482,8 @@ func TestBaselinesTellWhatWasSyncedBeforeAReboot(t *testing.T) {
 	}
 }
 
-// Which mark is the last is known though the clock was set back: what was so at an earlier
-// point is not taken for what somebody did after a later one.
+// The last mark is known even if the clock was set back: the state of an earlier point is
+// not taken for a user's change after a later one.
 func TestBaselinesStayInOrderWhenTheClockIsSetBack(t *testing.T) {
 	of := t.TempDir()
 	m := layer.Baselines{Dir: filepath.Join(t.TempDir(), "marks"), Of: of}
@@ -512,7 +512,7 @@ func TestBaselinesStayInOrderWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// Whoever writes to the directory chooses how deep it is and what names begin with.
+// Programs that write to the directory choose how deep it is and what names begin with.
 func TestRecoveryIsQuickWhateverPathsAreLike(t *testing.T) {
 	const most = 20 * time.Second // of a processor; what looks at pairs takes minutes
 	for what, fill := range map[string]func(dir beneath.Dir, mode uint32){

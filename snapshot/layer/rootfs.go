@@ -18,9 +18,9 @@ import (
 )
 
 // RootFS is a root file system that the layers of an image are applied to, the lowest
-// first. As a target of an unpacker it differs from a layer in that names lead through
-// the links of layers below, what is there is replaced, and a whiteout removes what it
-// hides. Nobody else may write to it meanwhile.
+// first. As a target of an unpacker it differs from a layer in that names lead through the
+// links of layers below, what is there is replaced, and a whiteout removes what it hides.
+// It must not be written to otherwise meanwhile.
 type RootFS struct {
 	root beneath.Dir
 	path string // of root, as the kernel writes it
@@ -29,7 +29,7 @@ type RootFS struct {
 	seed maphash.Seed
 	// layer holds the paths that the layer at hand has put something at, and the
 	// directories above: a whiteout hides only what lower layers have. A hash for each path
-	// bounds what long paths can cost; whoever writes images does not know the seed.
+	// bounds what long paths can cost; the author of an image does not know the seed.
 	layer map[uint64]struct{}
 	buf   []byte
 }
@@ -37,7 +37,7 @@ type RootFS struct {
 // NewRootFS makes an empty directory to apply layers to. The limits are of all layers
 // together; the lengths of paths are bounded one by one.
 func NewRootFS(dir string, l Limits) (*RootFS, error) {
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as seen inside; nobody outside gets this far
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as seen inside; other users outside cannot get this far
 		return nil, err
 	}
 	root, err := beneath.Open(dir)

@@ -10,9 +10,9 @@ import (
 	"io"
 )
 
-// Unpack makes a layer in an empty directory from a tar that Pack wrote, or that
-// somebody says it did. If it fails, the directory is of no use. If the tar is to blame,
-// the error is one of the errors of layers.
+// Unpack makes a layer in an empty directory from a tar that Pack wrote, or that claims
+// to be one. If it fails, the directory is of no use. If the tar is to blame, the error
+// is one of the errors of layers.
 func Unpack(ctx context.Context, from io.Reader, l Limits, dir string) error {
 	_, err := unpackLayer(ctx, from, packed, l, dir)
 	return err
@@ -57,8 +57,8 @@ func Verify(ctx context.Context, from io.Reader, l Limits) error {
 	return u.unpack(ctx, from)
 }
 
-// unpacker reads archives that anybody may have written, and hands what they hold to a
-// target after it has checked all of it.
+// unpacker reads archives of unknown authors, and hands what they hold to a target after
+// it has checked all of it.
 type unpacker struct {
 	policy
 	to      target

@@ -1,5 +1,5 @@
-// Package snapshottest has images and refs that somebody made to do harm, and what
-// others make of them.
+// Package snapshottest has malicious images and refs, and what readers must make
+// of them.
 package snapshottest
 
 import (

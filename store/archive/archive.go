@@ -1,7 +1,7 @@
-// Package archive is how a whole deployment travels from one store to another,
-// and how it is kept: every document with all its versions, and every session's
-// log with its epoch, what was seen of model calls that are open, and the blobs
-// that the logs name. What follows from the logs is not in it.
+// Package archive is the format in which a whole deployment is moved from one store to
+// another, and backed up: every document with all its versions, and every session's log
+// with its epoch, the chunks of open model calls, and the blobs that the logs name. What
+// is derived from the logs is not in it.
 //
 // An archive is a zstd stream of pages:
 //
@@ -14,10 +14,10 @@
 //
 //	header { documents } { session { { blob | lost } events } { chunks } end } trailer
 //
-// Each seal covers everything up to it, so that a page is trusted or refused
-// before anything is made of it, and the last seal is the digest of the archive.
-// Neither side holds more than a page in memory. Nothing in an archive depends
-// on when or where it was written: the same deployment makes the same archive.
+// Each seal covers everything up to it, so that a page is verified or refused before it
+// is used, and the last seal is the digest of the archive. Neither side holds more than a
+// page in memory. Nothing in an archive depends on when or where it was written: the same
+// deployment makes the same archive.
 package archive
 
 import (

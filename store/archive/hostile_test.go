@@ -128,7 +128,7 @@ func TestAnArchiveThatNeedsANewerProgramSaysSo(t *testing.T) {
 	}
 }
 
-// Each has every seal right, as somebody would make it who means harm.
+// Each has valid seals, as an attacker would make it.
 func TestAnArchiveThatCannotBeIsRefused(t *testing.T) {
 	const document = `{"tenant":"","kind":"agent","id":"a","version":2,"created_at":"2026-01-02T03:04:05Z","updated_at":"2026-01-02T03:04:05Z"}`
 	past := strings.Replace(document, `"version":2`, `"version":1,"past":true`, 1)

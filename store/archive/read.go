@@ -11,7 +11,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Reader reads an archive that anybody may have written.
+// Reader reads an archive of an unknown author.
 type Reader struct {
 	in    *source
 	pages pageReader

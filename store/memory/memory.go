@@ -1,6 +1,6 @@
 // Package memory is a store that lasts as long as its process. It keeps every
-// promise of the port but the one about power cuts. It has no goroutines, and
-// its clock is that of package time, so it can be used under virtual time.
+// promise of the port except durability. It has no goroutines, and its clock is
+// that of package time, so it can be used under virtual time.
 package memory
 
 import (
@@ -22,7 +22,7 @@ type Store struct {
 	once sync.Once
 	base *base
 
-	me     uint64 // guarded by base.mu; the incarnation that claims; 0: nobody
+	me     uint64 // guarded by base.mu; the incarnation that claims; 0: none
 	closed bool   // guarded by base.mu
 }
 

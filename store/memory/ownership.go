@@ -10,8 +10,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// claim makes an incarnation the owner of a session and raises its epoch. That
-// of a store which has not joined is 0, which is nobody.
+// claim makes an incarnation the owner of a session and raises its epoch. That of a store
+// which has not joined is 0, which means no owner.
 func (b *base) claim(ss *session, me uint64, above store.Epoch) error {
 	if me != 0 && !b.lives(me) {
 		return dormouse.ErrLeaseLost

@@ -4,8 +4,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// cached is what a writer has written of a session itself under an epoch. Nobody
-// else writes under it, so what has not changed is not written again.
+// cached is what a writer has written of a session itself under an epoch. No other
+// writer writes under it, so what has not changed is not written again.
 type cached struct {
 	epoch  store.Epoch
 	labels labelSum // zero: not known

@@ -39,7 +39,7 @@ func TestTheClockFollowsTheDatabaseAndNeverGoesBack(t *testing.T) {
 		pass(time.Hour)
 		ahead(0)
 
-		asked, said := time.Now(), database // who asks is held up, and the answer is old
+		asked, said := time.Now(), database // the caller was paused, and the answer is old
 		pass(5 * time.Second)
 		c.adjust(said, asked, time.Now())
 		ahead(0)

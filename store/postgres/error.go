@@ -82,7 +82,7 @@ func connectionUnusable(err error) bool {
 	return connectionLost(err) || connectionEnded(err) || code(err) == readOnly
 }
 
-// serverBusy reports whether the database said that it takes nobody now.
+// serverBusy reports whether the database said that it accepts no connections now.
 func serverBusy(err error) bool {
 	c := code(err)
 	return c == tooManyConnections || c == configurationLimit || c == cannotConnectNow

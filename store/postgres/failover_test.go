@@ -9,8 +9,8 @@ import (
 )
 
 // A replica that was promoted before it heard of the last commits knows neither
-// the claims nor the events they held. Nothing can bring those back, but nobody
-// may go on as if they were still there.
+// the claims nor the events they held. Nothing can bring those back, but no
+// server may go on as if they were still there.
 func TestAFailoverThatForgetsLetsNoOldOwnerGoOn(t *testing.T) {
 	own, err := pgserver.Start(t.Context(), "fsync=off")
 	if err != nil {

@@ -211,8 +211,8 @@ func TestSerializationFailuresAreTriedAgain(t *testing.T) {
 	}
 }
 
-// An append that breaks a rule of the schema is a bug of its caller; those who
-// share its commit are not to suffer for it.
+// An append that breaks a rule of the schema is a bug of its caller; the others
+// in its commit must not fail with it.
 func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 	s := open(t, database(t))
 	var writers [32]*writer
@@ -263,7 +263,7 @@ func underLoad(t *testing.T, disturb func()) {
 			for {
 				select {
 				case <-stop:
-					if w.index.Seq >= 2 { // who had no turn yet has one still
+					if w.index.Seq >= 2 { // it has its first turn
 						return
 					}
 				default:

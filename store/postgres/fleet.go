@@ -14,15 +14,15 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// serverRetention is how long a server that is gone stays on record, for people who ask.
+// serverRetention is how long a server that is gone stays on record, for operators.
 const serverRetention = time.Hour
 
 // lives is the condition that the lease of a server has not run out. It does not use
 // now(): a transaction may have waited for a lock since it began.
 const lives = `lease_until > clock_timestamp()`
 
-// banned is a lease of a server that may not join again. Nobody removes it but
-// whoever has seen the server's end.
+// banned is a lease of a server that may not join again. It is removed only by a server
+// that has seen the end of that server.
 const banned = `lease_until = '-infinity'`
 
 // Join takes a lease for a server and ends the one this store had. Concurrent joins take

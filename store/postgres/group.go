@@ -16,7 +16,7 @@ import (
 // errNoAnswer ends what the database does not answer.
 var errNoAnswer = errors.New("the database does not answer")
 
-// commitAlone runs a job that shares its transaction with nobody.
+// commitAlone runs a job in a transaction of its own.
 func (w *writer) commitAlone(ctx context.Context, j *job) error {
 	tx, err := w.conn.Begin(ctx)
 	if err != nil {
@@ -45,8 +45,8 @@ func commitError(err error) error {
 }
 
 // commitGroup takes two round trips. The first passes the fences, and if the
-// connection breaks there nothing has happened. The second carries the rows of
-// those who passed and the commit itself.
+// connection breaks there nothing has happened. The second carries the rows of the
+// jobs that passed and the commit itself.
 func (w *writer) commitGroup(ctx context.Context, jobs []*job) error {
 	crash.At(crash.StoreFencing)
 	p := w.conn.PgConn().StartPipeline(ctx)

@@ -40,7 +40,7 @@ func (s *Store) Listen(ctx context.Context, changed func(ids []dormouse.SessionI
 		if heard {
 			wait = 10 * time.Millisecond
 		}
-		s.log.DebugContext(ctx, "database is not heard", "error", err)
+		s.log.DebugContext(ctx, "database notifications not received", "error", err)
 		_ = sleep.For(ctx, wait) // the next attempt says why it was cut short
 	}
 }

@@ -17,13 +17,13 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrationLock is the advisory lock of those who change the schema or join.
+// migrationLock is the advisory lock for changing the schema and for joining.
 const migrationLock = 0x646f726d6f757365
 
-// migrate brings the schema forward. Each step is one transaction together with
-// its row in schema_steps, so that a kill anywhere leaves whole steps. Servers
-// that start at once take turns: the lock ends with each transaction, and who
-// gets it next looks again.
+// migrate brings the schema forward. Each step is one transaction together with its row in
+// schema_steps, so that a kill anywhere leaves whole steps. Servers that start at once take
+// turns: the lock ends with each transaction, and the server that gets it next reads the
+// step again.
 func migrate(ctx context.Context, c *pgx.Conn, all []store.Step, log *slog.Logger) error {
 	for from := -1; ; {
 		at, more, err := forward(ctx, c, all)
@@ -50,7 +50,7 @@ func logNotes(ctx context.Context, c *pgx.Conn, log *slog.Logger, after int) err
 	var step int
 	var note string
 	_, err = pgx.ForEachRow(rows, []any{&step, &note}, func() error {
-		log.WarnContext(ctx, "database brought forward", "step", step, "note", note)
+		log.WarnContext(ctx, "database schema migrated", "step", step, "note", note)
 		return nil
 	})
 	return err

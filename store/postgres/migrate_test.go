@@ -261,8 +261,8 @@ func TestAMigrationThatIsKilledIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// A database of before ids were kept opens, whatever is in it: of an id that was
-// given twice the first one stands, and whoever runs the server is told.
+// A database from before ids were stored opens, whatever is in it: if an id was given
+// twice the first event keeps it, and the operator is told.
 func TestIDsThatWereGivenTwiceBeforeDoNotStopTheDatabase(t *testing.T) {
 	const before = 6
 	files, err := filepath.Glob("migrations/*.sql")

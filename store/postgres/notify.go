@@ -26,7 +26,8 @@ const (
 
 // notifier tells the other servers which sessions have grown. It does not do so in the
 // transaction, where NOTIFY would serialise all commits, and not at all while there are
-// no other servers. It drops what it cannot send, because nobody relies on notifications.
+// no other servers. It drops what it cannot send, because no server relies on
+// notifications.
 type notifier struct {
 	conn        *dedicatedConn
 	incarnation *atomic.Uint64
@@ -34,7 +35,7 @@ type notifier struct {
 	wake        chan struct{}
 
 	mu    sync.Mutex
-	grown map[dormouse.SessionID]struct{} // guarded by mu; nil: nobody else is there
+	grown map[dormouse.SessionID]struct{} // guarded by mu; nil: there is no other server
 
 	lastLook time.Time // when others were last looked for; only run uses it
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// unowned is the condition that nobody else owns a session: its owner has no live lease,
-// or is the incarnation in parameter 1. Incarnation 0 is nobody.
+// unowned is the condition that no other server owns a session: its owner has no live
+// lease, or is the incarnation in parameter 1. Incarnation 0 is no server.
 const unowned = `(server IS NULL OR server = $1 OR NOT EXISTS (SELECT 1 FROM servers WHERE incarnation = server AND ` + lives + `))`
 
 // claimTimeout is how long a server may take to claim what it took. After that it

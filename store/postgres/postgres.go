@@ -1,10 +1,10 @@
 // Package postgres is the store that several servers share: a PostgreSQL
 // database, reached through pgx.
 //
-// Writes that arrive together share a commit, and a commit is on the disk before
-// anyone is answered. Every append is fenced in the database by the session's
-// epoch and last seq, so that a server which lost a session cannot write it,
-// whatever it believes.
+// Writes that arrive together share a commit, and a commit is on the disk before any of
+// them is acknowledged. Every append is fenced in the database by the session's epoch
+// and last seq, so that a server which lost a session cannot write it, whatever it
+// believes.
 package postgres
 
 import (

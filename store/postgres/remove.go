@@ -14,8 +14,8 @@ import (
 // sweepBatch is how many rows of a table are removed in one transaction.
 const sweepBatch = 5000
 
-// Delete removes a session. It is gone for every reader at once; its rows are
-// removed afterwards, a slice at a time, so that nobody has to wait for all.
+// Delete removes a session. It is gone for every reader at once; its rows are removed
+// afterwards, a slice at a time, so that no writer has to wait for all.
 func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
 	j := &job{batch: store.Batch{Session: id}, alone: func(ctx context.Context, tx pgx.Tx) error {
 		return remove(ctx, tx, id, epoch)

@@ -94,7 +94,7 @@ func (s *Store) withPool(ctx context.Context, pool *pgxpool.Pool, f func(context
 // again when it was lost.
 type dedicatedConn struct {
 	config *pgx.ConnConfig
-	// slot holds the connection while nobody uses it; nil before there is one.
+	// slot holds the connection while it is not in use; nil before there is one.
 	slot chan *pgx.Conn
 }
 
@@ -128,9 +128,9 @@ func (l *dedicatedConn) do(ctx context.Context, f func(context.Context, *pgx.Con
 	})
 }
 
-// disconnect closes the connection. Nobody may use it any more.
+// disconnect closes the connection. It must not be used any more.
 func (l *dedicatedConn) disconnect() {
-	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // nobody waits for the connection to close
+	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // no caller waits for the connection to close
 	defer cancel()
 	select {
 	case c := <-l.slot:

@@ -98,7 +98,7 @@ func TestCommitsWaitForTheDiskWhateverTheDatabaseIsSetTo(t *testing.T) {
 	c := raw(t, server.DSN("postgres"))
 	for set, want := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_apply": "remote_apply"} {
 		do(t, c, `ALTER DATABASE `+name+` SET synchronous_commit = `+set)
-		// Whoever appends writes down what its commit waits for.
+		// Each writer records what its commit waits for.
 		direct := raw(t, server.DSN(name))
 		do(t, direct, `CREATE TABLE IF NOT EXISTS waits (for_what text);
 			CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -241,7 +241,7 @@ func TestAppendMustRefuseAFullDiskWithErrFull(t *testing.T) {
 	shut(t, s)
 }
 
-// own gives a directory to whom the server runs as.
+// own gives a directory to the user that the server runs as.
 func own(t *testing.T, dir string) {
 	t.Helper()
 	u, err := user.Lookup("postgres")

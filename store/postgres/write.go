@@ -42,8 +42,8 @@ func (s *Store) appendBatch(ctx context.Context, b store.Batch, invalid error, c
 	return s.writer(b.Session).Write(ctx, j)
 }
 
-// appendUnder appends what another session asked for, as long as that is still owned by
-// who asked. The lock lets it be written but not be claimed before this is committed.
+// appendUnder appends what another session asked for, as long as the sender still owns
+// that session. The lock lets it be written but not be claimed before this is committed.
 func appendUnder(ctx context.Context, tx pgx.Tx, j *job) error {
 	var epoch, last uint64
 	under := j.batch.Under

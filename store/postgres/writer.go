@@ -42,8 +42,8 @@ type job struct {
 	creates bool // begins a session
 	queues  bool // adds a prompt
 
-	// alone, if not nil, is done instead of writing the batch, in a transaction
-	// that nobody shares.
+	// alone, if not nil, is done instead of writing the batch, in a transaction of its
+	// own.
 	alone func(context.Context, pgx.Tx) error
 
 	key int64 // of the session, once the fence was passed
@@ -151,7 +151,7 @@ func (w *writer) disconnect() {
 	if w.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // nobody waits for the connection to close
+	ctx, cancel := context.WithTimeout(context.Background(), grace) //nolint:forbidigo // no caller waits for the connection to close
 	defer cancel()
 	_ = w.conn.Close(ctx)
 	w.conn = nil

@@ -31,8 +31,8 @@ var unread = map[string]string{
 	"phase other bytes":        `UPDATE sessions SET phase = CAST(phase AS BLOB)`,
 }
 
-// refused reports whether nothing can be appended to a session before it is rebuilt: nobody
-// knows where, or SQLite does not write a row that has a value of another type.
+// refused reports whether nothing can be appended to a session before it is rebuilt: its
+// position is unknown, or SQLite does not write a row that has a value of another type.
 func refused(name string) bool {
 	return strings.HasPrefix(name, "last_seq") || strings.Contains(name, " no ") || strings.Contains(name, "bytes")
 }

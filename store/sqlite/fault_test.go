@@ -160,8 +160,9 @@ func TestWhoFindsTheDirectoryHeldByAStoppedServerIsToldSoAndEndsNobody(t *testin
 	_ = cmd.Wait()
 }
 
-// Whoever else has the database open keeps alive what the dead writer claimed about
-// how much of the log is in the database, so a server waits for him to close it.
+// Another process that has the database open keeps alive what the dead writer claimed
+// about how much of the log is in the database, so a server waits until that process
+// closes it.
 func TestADatabaseThatSomebodyReadsIsNotBelieved(t *testing.T) {
 	dir := t.TempDir()
 	cmd, _ := startChild(t, dir)

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// errReplaced means that what is written goes to files that nobody will find.
+// errReplaced means that writes go to files that no reader will find.
 var errReplaced = errors.New("the database or its log was removed or replaced while it was open")
 
 // openFiles are the files of a database as they were when it was opened, by path. An open

@@ -76,8 +76,8 @@ func corrupt(check, found string) error {
 }
 
 // Intact checks all of the database in dir, the log included, and returns ErrCorrupt if a
-// page is not what was written, as far as SQLite can tell, or if its write-ahead log has lost a
-// commit. Nobody may have it open.
+// page is not what was written, as far as SQLite can tell, or if its write-ahead log has
+// lost a commit. The database must not be open.
 func Intact(ctx context.Context, dir string) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {

@@ -29,10 +29,11 @@ func refuseHole(database string) error {
 	return err
 }
 
-// forgetTorn takes from the log of a database what is behind its last commit: a transaction that
-// a power cut has torn. SQLite does not read that, and begins the next transaction over it. If
-// the log cannot be emptied first, since the disk is full, the rest of it would be taken for
-// commits behind a hole should a power cut tear that one, too. Nobody has the log open.
+// forgetTorn takes from the log of a database what is behind its last commit: a transaction
+// that a power cut has torn. SQLite does not read that, and begins the next transaction
+// over it. If the log cannot be emptied first, since the disk is full, the rest of it would
+// be taken for commits behind a hole should a power cut tear that one, too. The log must
+// not be open.
 func forgetTorn(database string) (err error) {
 	r, log, err := openLog(database)
 	if err != nil || log == nil {

@@ -199,7 +199,7 @@ func TestATransactionThatAPowerCutHasTornIsNoHole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			from, to := l.last(t)
 			acknowledged := l.told
-			acknowledged[len(acknowledged)-1] = 1 // of the last nobody was told
+			acknowledged[len(acknowledged)-1] = 1 // the last one was not acknowledged
 			check := func(what string, log []byte) {
 				t.Helper()
 				if !l.opens(t, log, acknowledged) || t.Failed() {

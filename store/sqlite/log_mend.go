@@ -7,12 +7,12 @@ import (
 	"io"
 )
 
-// holes are what a log that was mended has not.
+// holes are what a log that was mended lacks.
 type holes struct {
 	// pages are as they were before, or have a flipped bit: what was written to them last is
 	// lost.
 	pages map[uint32]bool
-	// unknown says that there are pages of which nobody can tell which they are.
+	// unknown says that pages were lost whose numbers are unknown.
 	unknown bool
 }
 

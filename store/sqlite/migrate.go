@@ -59,7 +59,7 @@ func (c *conn) logNotes(ctx context.Context, log *slog.Logger, taken []store.Ste
 	}
 	dest := make([]driver.Value, 2)
 	for err = rows.Next(dest); err == nil; err = rows.Next(dest) {
-		log.WarnContext(ctx, "database brought forward", "step", dest[0], "note", dest[1])
+		log.WarnContext(ctx, "database schema migrated", "step", dest[0], "note", dest[1])
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil

@@ -11,11 +11,11 @@ import (
 )
 
 // sweepBatch is how many rows are removed in one transaction. All rows of a long
-// session in one would keep everybody waiting for a second.
+// session in one would block other writers for a second.
 const sweepBatch = 100
 
 // Delete removes a session. It is gone for every reader at once; its rows are
-// removed afterwards, a slice at a time, so that nobody has to wait for all.
+// removed afterwards, a slice at a time, so that no writer has to wait for all.
 func (s *Store) Delete(ctx context.Context, id dormouse.SessionID, epoch store.Epoch) error {
 	err := s.writer.Write(ctx, &job{do: func(ctx context.Context, c *conn) error { return c.remove(ctx, id, epoch) }})
 	if err != nil {

@@ -105,8 +105,8 @@ func TestRemovingGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-// The key of a session stands for it in every table, so nobody may have it while
-// rows are still removed by it.
+// The key of a session stands for it in every table, so no other session may have it
+// while rows are still removed by it.
 func TestASessionThatIsBeingRemovedTakesNothingOfTheNext(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

@@ -23,8 +23,8 @@ import (
 // committed behind them. So what an earlier process left is written and synced once more
 // before anything of it is trusted.
 
-// resync makes durable what can be read of a database and its log. Nobody in this
-// process has them open.
+// resync makes durable what can be read of a database and its log. This process must not
+// have them open.
 func resync(ctx context.Context, database string) error {
 	if err := waitForReaders(ctx, database+"-shm"); err != nil {
 		return err
@@ -102,13 +102,13 @@ func logEnd(log io.ReaderAt, size int64) (int64, error) {
 	return end, nil
 }
 
-// sharedLock is the byte of a log's index that everybody who has it open holds a
-// lock on.
+// sharedLock is the byte of a log's index that every process which has it open holds a lock
+// on.
 const sharedLock = 128
 
-// waitForReaders waits until no other process has the log's index open. It says how much of
-// the log is in the database, which only its author knows to be true: it is made anew
-// by the first who opens it.
+// waitForReaders waits until no other process has the log's index open. The index says how
+// much of the log is in the database, which only the process that wrote it knows to be
+// true: the first process that opens the database makes a new index.
 func waitForReaders(ctx context.Context, index string) (err error) {
 	f, err := os.OpenFile(index, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +133,7 @@ func waitForReaders(ctx context.Context, index string) (err error) {
 	}
 }
 
-// readerTimeout is how long somebody who reads the database is waited for.
+// readerTimeout is how long a server waits for another process that reads the database.
 const readerTimeout = 5 * time.Second
 
 // truncateLog moves all of the log into the database and sees that it is gone from the
@@ -171,7 +171,7 @@ func (c *conn) checkpoint(ctx context.Context, mode string) (left int64, err err
 	if err != nil {
 		return 0, err
 	}
-	var v [3]driver.Value // whether somebody was in the way, pages in the log, and of these in the database
+	var v [3]driver.Value // whether a reader or writer was in the way, pages in the log, and of these in the database
 	if err := errors.Join(rows.Next(v[:]), rows.Close()); err != nil {
 		return 0, err
 	}

@@ -16,8 +16,8 @@ import (
 
 // Salvage is a new database made of what can be read of a corrupt one, with a row for each
 // session of which there is a log. Rows that are derived from the logs may be missing until
-// whoever made it has rebuilt them; then Replace puts it in the place of the corrupt one.
-// Until then that is left as it is.
+// the caller has rebuilt them; then Replace puts it in the place of the corrupt one, which
+// stays as it is until then.
 type Salvage struct {
 	*Store
 	// Lost says what could not be read, for people.

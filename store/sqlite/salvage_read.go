@@ -11,8 +11,8 @@ import (
 )
 
 // eachRow calls f with every row of a table that can be read, in the order of rowids, and
-// reports whether that is all. If a page is there in the place of another, some rows come
-// twice and out of order.
+// reports whether that is all. If a page was overwritten by a copy of another page, some
+// rows come twice and out of order.
 func (s *Salvage) eachRow(ctx context.Context, table string, columns []string, f func([]driver.Value) error) (whole bool, err error) {
 	query := `SELECT rowid, ` + strings.Join(columns, ", ") + ` FROM ` + table + ` NOT INDEXED WHERE rowid >= ? ORDER BY rowid`
 	whole = true
@@ -37,8 +37,9 @@ func (s *Salvage) eachRow(ctx context.Context, table string, columns []string, f
 	}
 }
 
-// beyond finds a rowid above one that cannot be read from which on rows can be, close to
-// the first. The first of these is not below it, so that every one that is found leads on.
+// beyond finds a rowid behind an unreadable page: the smallest one that it can find,
+// greater than from, at which rows can be read again. The row read there never has a
+// smaller rowid, so that each call makes progress.
 func (s *Salvage) beyond(ctx context.Context, table string, from int64) (int64, bool, error) {
 	reads := func(rowid int64) (bool, error) {
 		ahead := true
@@ -78,8 +79,9 @@ func (s *Salvage) beyond(ctx context.Context, table string, from int64) (int64, 
 	return 0, false, nil
 }
 
-// fromBothEnds calls f with the rows of a table or index that can be read from its first on,
-// and if that is not all, from its last on, some of them twice. It reports whether it was all.
+// fromBothEnds calls f with the rows of a table or index from its first up to one that
+// cannot be read, and in that case also from its last back to one that cannot be read, so
+// that some come twice. It reports whether all rows could be read.
 func (s *Salvage) fromBothEnds(ctx context.Context, from string, columns []string, order string, f func([]driver.Value) error) (whole bool, err error) {
 	query := `SELECT ` + strings.Join(columns, ", ") + ` FROM ` + from + ` ORDER BY ` + order
 	if err = s.read(ctx, len(columns), f, query); code(err) != lib.SQLITE_CORRUPT {

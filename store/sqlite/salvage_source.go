@@ -48,7 +48,7 @@ func (s *Salvage) openSource(ctx context.Context, path string) error {
 	if err := moveLog(ctx, path); err != nil {
 		return err
 	}
-	// Nobody writes it, and its log is empty.
+	// It is not written to, and its log is empty.
 	if s.from, err = sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}, "immutable": {"1"}})); err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func derivedTable(name string) bool {
 // replace a corrupt one.
 const readyDir = file + "-ready"
 
-// finishReplace puts a database that is ready in its place, without the log of the one before.
-// A kill in between leaves the rest to the next who opens it.
+// finishReplace puts a database that is ready in its place, without the log of the one
+// before. After a kill in between, the next process that opens it does the rest.
 func finishReplace(dir string) error {
 	ready, path := filepath.Join(dir, readyDir), filepath.Join(dir, file)
 	if _, err := os.Stat(ready); errors.Is(err, fs.ErrNotExist) {

@@ -14,9 +14,9 @@ import (
 	"github.com/dormouse-run/dormouse/store"
 )
 
-// Schema returns the step that the schema of the database in dir is at, 0 if
-// there is none yet, and the newest step that this program knows. A database that this
-// program may not use is store.ErrNewer. It changes nothing and waits for nobody.
+// Schema returns the step that the schema of the database in dir is at, 0 if there is none
+// yet, and the newest step that this program knows. A database that this program may not
+// use is store.ErrNewer. It changes nothing and does not wait for locks.
 func Schema(ctx context.Context, dir string) (at, newest int, err error) {
 	defer func() {
 		if err != nil {

@@ -53,7 +53,8 @@ func missingBytes(path string) (int64, error) {
 		}
 		return 0, err
 	}
-	// The number of pages counts only if the header was written by who wrote it.
+	// The number of pages counts only if the header was written by a program that maintains
+	// it.
 	pages := binary.BigEndian.Uint32(header[28:])
 	if string(header[24:28]) != string(header[92:96]) || !strings.HasPrefix(string(header[:]), "SQLite format 3\x00") {
 		return 0, nil

@@ -1,9 +1,9 @@
-// Package sqlite is the embedded store: one file for all sessions, one
-// goroutine that writes it, and as many readers as ask.
+// Package sqlite is the embedded store: one file for all sessions, one goroutine that
+// writes it, and any number of readers.
 //
-// Writes that arrive together share a commit, and a commit is on the disk
-// before anyone is answered. The process that has a data directory open is the
-// only one; a lock that dies with it sees to that.
+// Writes that arrive together share a commit, and a commit is on the disk before any of
+// them is acknowledged. A data directory is open in one process only: a lock that ends with
+// the process ensures that.
 package sqlite
 
 import (
@@ -31,7 +31,7 @@ const file = "dormouse.db"
 type Options struct {
 	// Readers bounds the connections that read at once; 0 means 4.
 	Readers int
-	// Logger is told what an operator should know of the database; nil means nobody.
+	// Logger is told what an operator should know of the database; nil means no log.
 	Logger *slog.Logger
 }
 
@@ -153,10 +153,10 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// Failed yields an error when the disk failed a commit or a checkpoint, or somebody
-// took the database's files away. From then on nothing is written and nobody is told
-// that anything was; only a new process, which writes what it finds once more before
-// it trusts it, can go on.
+// Failed yields an error when the disk failed a commit or a checkpoint, or the database's
+// files were removed or replaced. From then on nothing is written and no write is
+// acknowledged; only a new process, which writes what it finds once more before it trusts
+// it, can go on.
 func (s *Store) Failed() <-chan error { return s.writer.failed }
 
 // Check writes a row and reports whether that worked.
@@ -180,7 +180,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) shutDown(ctx context.Context) error {
-	// Readers go first: the log can be emptied only when nobody reads it.
+	// Readers go first: the log can be emptied only when there are none.
 	err := s.pool.Close()
 	if s.writer.failure != nil {
 		// Closing would move the log of a disk that failed, or remove it. The next

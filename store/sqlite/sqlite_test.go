@@ -147,8 +147,8 @@ func TestTimesAreWholeMicrosecondsInUTC(t *testing.T) {
 	}
 }
 
-// An append that breaks a rule of the schema is a bug of its caller; those who
-// share its commit are not to suffer for it.
+// An append that breaks a rule of the schema is a bug of its caller; the others
+// in its commit must not fail with it.
 func TestAnAppendTheSchemaRefusesFailsAlone(t *testing.T) {
 	s := open(t, t.TempDir())
 	defer shut(t, s)

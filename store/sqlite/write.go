@@ -42,7 +42,7 @@ func (c *conn) begin(ctx context.Context, b store.Batch, enc encoded) error {
 	return c.add(ctx, r, b, enc)
 }
 
-// checkSender refuses who lost the session that it asks for.
+// checkSender refuses a sender that has lost the session in whose name it sends.
 func (c *conn) checkSender(ctx context.Context, f *dormouse.Fence) error {
 	if f == nil {
 		return nil
@@ -54,7 +54,7 @@ func (c *conn) checkSender(ctx context.Context, f *dormouse.Fence) error {
 	return err
 }
 
-// checkEpoch refuses who lost a session.
+// checkEpoch refuses a server that has lost a session.
 func (c *conn) checkEpoch(ctx context.Context, f dormouse.Fence) error {
 	r, err := c.row(ctx, f.Session)
 	if errors.Is(err, dormouse.ErrNotFound) {

@@ -80,7 +80,7 @@ func (w *writer) checkpointLongLog(ctx context.Context) {
 		w.pages = checkpointPages - checkpointRetryPages
 	}
 	if failedDisk(err) {
-		_ = w.stop(err) // nobody waits for it
+		_ = w.stop(err) // no caller waits for it
 	}
 }
 

@@ -136,7 +136,7 @@ func testFleet(t *testing.T, pair pairer) {
 		if again := a.join(t, long); again.Incarnation == me.Incarnation {
 			t.Error("an incarnation was given twice")
 		}
-		if err := b.Unban(t.Context(), other.Incarnation); err != nil { // who was not banned
+		if err := b.Unban(t.Context(), other.Incarnation); err != nil { // a server that was not banned
 			t.Fatal(err)
 		}
 		if err := b.Renew(t.Context()); err != nil {

@@ -70,7 +70,7 @@ func NewGiven() Given {
 // said against what must have been said of it.
 func (g Given) Check(t *testing.T, s store.Store, said string) {
 	t.Helper()
-	ids := []string{"sevt_talk", "sevt_exec2"} // which nobody gave here
+	ids := []string{"sevt_talk", "sevt_exec2"} // which no client gave here
 	for id := range g.IDs {
 		ids = append(ids, id)
 	}

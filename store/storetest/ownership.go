@@ -77,7 +77,7 @@ func testClaiming(t *testing.T, pair pairer) {
 		b.join(t, long)
 		b.add(t, ada)
 		w := a.die(t, b, ada)[0]
-		w.add(t) // nobody else has come
+		w.add(t) // no other server has joined
 		theirs := b.claim(t, ada)
 		if theirs.epoch <= w.epoch {
 			t.Errorf("claim = %d after %d", theirs.epoch, w.epoch)

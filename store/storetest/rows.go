@@ -167,7 +167,7 @@ func testRows(t *testing.T, fresh opener) {
 			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_a", Seq: 2}, {ID: "wake_b", Seq: 2}}
 		})
 		w.add(t, func(b *store.Batch) { b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_c", Seq: 3}} })
-		// What another session has does not matter, whoever was first.
+		// The ids of another session do not matter, whichever had them first.
 		other.add(t, func(b *store.Batch) {
 			b.Rows.ClientIDs = []dormouse.ClientID{{ID: "sevt_c", Seq: 2}, {ID: "sevt_d", Seq: 2}}
 		})
@@ -196,7 +196,7 @@ func testRows(t *testing.T, fresh opener) {
 		for _, given := range [][]dormouse.ClientID{{{ID: "sevt_a", Seq: 3}}, {{ID: "sevt_b", Seq: 3}, {ID: "sevt_b", Seq: 3}}} {
 			b := w.batch(1)
 			b.Rows.Session.Title, b.Rows.ClientIDs = "of a double", given
-			// Who shares its commit is not harmed.
+			// Writes that share its commit are not affected.
 			beside := make(chan error, 1)
 			go func() { beside <- other.try(t.Context()) }()
 			wantErr(t, "append", s.Append(t.Context(), b), dormouse.ErrConflict)

@@ -130,7 +130,7 @@ func (s server) die(t *testing.T, watcher server, ids ...dormouse.SessionID) (ws
 	return ws
 }
 
-// add makes a session, which change may alter first, that nobody has claimed.
+// add makes a session, which change may alter first, that no server has claimed.
 func (s server) add(t *testing.T, id dormouse.SessionID, change ...func(*store.Batch)) {
 	t.Helper()
 	b := first(id)
@@ -142,7 +142,7 @@ func (s server) add(t *testing.T, id dormouse.SessionID, change ...func(*store.B
 	}
 }
 
-// owner is who owns a session, as s sees it.
+// owner is the owner of a session, as s sees it.
 func (s server) owner(t *testing.T, id dormouse.SessionID) *store.Server {
 	t.Helper()
 	places, err := s.Where(t.Context(), id)

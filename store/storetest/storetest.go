@@ -1,6 +1,6 @@
-// Package storetest is the promises of package store, executable. A database
-// that passes Run may stand behind sessions, and one that passes RunShared
-// behind several servers.
+// Package storetest tests the promises of package store. A database that passes
+// Run may be used for sessions, and one that passes RunShared for sessions of
+// several servers.
 package storetest
 
 import (

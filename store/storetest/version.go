@@ -33,7 +33,7 @@ func testVersions(t *testing.T, fresh opener) {
 		if epoch, err := s.Epoch(t.Context(), w.id); err != nil || epoch != w.epoch {
 			t.Errorf("epoch = %d, %v, want %d", epoch, err, w.epoch)
 		}
-		w.add(t) // who has it goes on
+		w.add(t) // its owner goes on
 		w.index.Needs = dormouse.LogVersion
 		w.add(t)
 		if _, err := s.Claim(t.Context(), w.id, 0); err != nil {

@@ -153,7 +153,7 @@ func testManyWriters(t *testing.T, fresh opener) {
 			if parent.epoch, err = s.Claim(t.Context(), parent.id, 0); err != nil {
 				t.Error(err)
 			}
-			_, seen := s.Session(t.Context(), child.Session) // by who has the parent now
+			_, seen := s.Session(t.Context(), child.Session) // by the present owner of the parent
 			switch err := <-created; {
 			case err == nil && seen != nil:
 				t.Errorf("a child came after the claim, when its new owner looked: %v", seen)

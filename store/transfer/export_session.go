@@ -51,7 +51,7 @@ func (x *exporter) session(ctx context.Context, id dormouse.SessionID) error {
 				return err
 			}
 			if corrupt = damage.Seq == 0; corrupt {
-				break // nobody knows what follows
+				break // it is unknown what follows
 			}
 			continue
 		}
@@ -104,8 +104,8 @@ func foldable(id dormouse.SessionID, events []dormouse.Event) ([]dormouse.Event,
 	return events, nil
 }
 
-// damaged writes an event that is not as it was written, with a payload that is lost,
-// so that whoever reads the archive knows that there was one.
+// damaged writes an event that is not as it was written, with a payload that is lost, so
+// that readers of the archive know that there was one.
 func (x *exporter) damaged(ctx context.Context, id dormouse.SessionID, state law.State, damage *store.DamageError) (law.State, error) {
 	e := dormouse.Event{ID: dormouse.EventID(fmt.Sprintf("%sdamaged%d", dormouse.EventPrefix, state.Seq+1)), Type: dormouse.EventDamaged, Actor: dormouse.ActorServer, Time: time.Unix(0, 0).UTC()}
 	if damage.Found != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// HoldLease is how long a store stays held after whoever held it was killed.
+	// HoldLease is how long a store stays held after its holder was killed.
 	HoldLease = 3 * time.Second
 	// HoldPlace is the prefix of a holder's place. No server has such a place.
 	HoldPlace = "aside/"

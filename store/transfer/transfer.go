@@ -1,9 +1,9 @@
-// Package transfer moves what servers keep: out to an archive, in from one, and again from
-// the logs alone. It works on stores that no server uses; Hold keeps servers from a shared
-// one meanwhile.
+// Package transfer moves the contents of stores: out to an archive, in from one, and into
+// a rebuilt store from the logs alone. It works on stores that no server uses; Hold keeps
+// servers from a shared one meanwhile.
 //
-// What an import has begun no server runs and nobody sees before all of it is there, and
-// one that was stopped completes when it is run again.
+// A session that an import has begun is not run by a server and not listed before all of
+// it is there. An import that was interrupted completes when it is run again.
 package transfer
 
 import (

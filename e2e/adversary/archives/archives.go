@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package archives restores what somebody made to do harm, and captures what
-// somebody made hard to capture, and looks whether anything but the directory at
-// hand is touched. No server is needed: whatever restores a snapshot does it with
-// the packages that are played here.
+// Package archives restores malicious archives, takes snapshots of malicious
+// workspaces, and checks that nothing but the target directory is touched. No
+// server is needed: a server restores a snapshot with the packages that are
+// tested here.
 package archives
 
 import (
@@ -25,7 +25,7 @@ type Case struct {
 }
 
 // Cases are all there are.
-func Cases() []Case { return slices.Concat(tars(), blobs(), images(), refs(), captures()) }
+func Cases() []Case { return slices.Concat(tars(), blobs(), images(), refs(), snapshots()) }
 
 // caseWithin bounds one case together with what it takes to prepare it.
 const caseWithin = 2 * time.Minute

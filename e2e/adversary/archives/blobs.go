@@ -22,7 +22,7 @@ const tenGiB = 10 << 30
 func blobs() []Case {
 	one := func(name, tries string, want error, pack func(good []byte) []byte) Case {
 		return Case{"blob-" + name, tries, func(ctx context.Context, w *World) (string, error) {
-			good := layertest.Archive{layertest.Dir("./"), layertest.File(name)}.Bytes() // which nobody has yet
+			good := layertest.Archive{layertest.Dir("./"), layertest.File(name)}.Bytes() // which is not cached yet
 			packed := pack(good)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -23,7 +23,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer/layertest"
 )
 
-// startDocker starts a Docker of our own. Only who asks for images has one.
+// startDocker starts a Docker of our own, for the tests that need one.
 func startDocker(t *testing.T) *dockerd.Daemon {
 	t.Helper()
 	if os.Getenv("DORMOUSE_DOCKER") == "" {

@@ -24,7 +24,7 @@ import (
 type verdict int
 
 const (
-	refused verdict = iota // by those who are strict; others take what does no harm
+	refused verdict = iota // by strict readers; the others accept what does no harm
 	tamed                  // taken by all, without what does harm
 	either                 // as the file system has it
 )
@@ -170,7 +170,7 @@ func (e *endless) Read(b []byte) (int, error) {
 	return e.ready.Read(b)
 }
 
-// inodes wants more files than anybody has room for.
+// inodes wants more files than a machine has room for.
 func inodes(ctx context.Context, w *World) (string, error) {
 	files := func(entries int) io.Reader {
 		return newEndless(entries, func(n int, to *tar.Writer) error {

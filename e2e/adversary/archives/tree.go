@@ -17,9 +17,9 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// tree writes down everything that can be known of a tree but when it was read. Of
-// directories that are written to by right, only that they are there, and what is
-// in them unless that is somebody's own.
+// tree writes down everything that can be known of a tree except access times. Of
+// a directory in own it has only that it exists, and its contents unless own says
+// true.
 func tree(root string, own map[string]bool) (string, error) {
 	var b strings.Builder
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

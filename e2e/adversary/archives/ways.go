@@ -52,7 +52,7 @@ func (w *World) unpack(ctx context.Context, from io.Reader, l layer.Limits) (dir
 	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrMalformed, layer.ErrTooBig, layer.ErrTooMany))
 }
 
-// unpackOCI has a layer of somebody's image unpacked.
+// unpackOCI has a layer of an untrusted image unpacked.
 func (w *World) unpackOCI(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
 	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error {
 		_, err := layer.UnpackOCI(ctx, from, l, w.Target)
@@ -61,7 +61,7 @@ func (w *World) unpackOCI(ctx context.Context, from io.Reader, l layer.Limits) (
 	return []string{w.Target}, got, errors.Join(breach, typed(got, layer.ErrMalformed, layer.ErrTooBig, layer.ErrTooMany))
 }
 
-// apply has a layer of somebody's image applied to a root file system.
+// apply has a layer of an untrusted image applied to a root file system.
 func (w *World) apply(ctx context.Context, from io.Reader, l layer.Limits) (dirs []string, got, breach error) {
 	root := filepath.Join(w.Target, "root")
 	got, breach = w.guard(ctx, l.Bytes+little, func(ctx context.Context) error {

@@ -37,8 +37,8 @@ const (
 	owner dormouse.SessionID = "sesn_1"
 )
 
-// World is a directory to restore to, a tree beside it that nobody may touch, and
-// a store with a workspace in use.
+// World is a directory to restore to, a tree beside it that must not be touched, and a
+// store with a workspace in use.
 type World struct {
 	// Secret is in the files of the tree Canary, where the process is too.
 	Secret, Canary string
@@ -188,7 +188,7 @@ func (w *World) guard(ctx context.Context, most int64, do func(context.Context) 
 	}
 	began, done := time.Now(), make(chan error, 1)
 	go func() { done <- do(ctx) }()
-	late := time.NewTimer(w.within + time.Second) // who heeds the context is heard
+	late := time.NewTimer(w.within + time.Second) // a result that came because the context ended is still received
 	defer late.Stop()
 	select {
 	case got = <-done:

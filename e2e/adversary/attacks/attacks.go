@@ -1,5 +1,5 @@
 // Package attacks plays hostile code inside real sandboxes of a real server and
-// looks whether anything but its own session is hurt.
+// checks whether it harms anything but its own session.
 package attacks
 
 import (

@@ -18,10 +18,10 @@ const (
 	rounds   = 12
 	perRound = 20
 	batches  = 3
-	// unnoticed is how long it takes until nobody waits any more for the sandboxes that
-	// were told to be busy.
+	// unnoticed is how long it takes until the sandboxes that were told to be busy have
+	// no waiting client any more.
 	unnoticed = 300 * time.Millisecond
-	// tooSmall is what nobody notices.
+	// tooSmall is a delay that a person does not notice.
 	tooSmall = 20 * time.Millisecond
 	// calmWithin bounds, over all rounds, the wait until the machine is idle.
 	calmWithin = 30 * time.Second

@@ -1,6 +1,6 @@
-// Package forgeries uses snapshots that it has no right to, over a real server: by
-// refs and ids that were made up, that are others' or were good once. Branches are
-// held against each other for what no two may share.
+// Package forgeries tries to use snapshots without the right to, over a real server: by
+// refs and ids that were made up, that belong to others or that were valid once. It
+// also compares branches with each other for what no two may share.
 package forgeries
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Case is one thing that somebody tries.
+// Case is one attempt of an attacker.
 type Case struct {
 	Name, Tries string
 	// Run tries it, and says what was seen. An error means that it got through.

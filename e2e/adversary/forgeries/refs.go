@@ -15,7 +15,7 @@ import (
 // tools are those that take a ref.
 var tools = []string{"workspace_restore", "workspace_branch", "workspace_delete_snapshot"}
 
-// forged are refs that somebody made of a good one.
+// forged are refs that an attacker made of a good one.
 func forged(h *house) map[string]string {
 	mine, others := string(h.me.shot.Ref), string(h.other.shot.Ref)
 	swap := func(ref, old, with string) string { return strings.Replace(ref, old, with, 1) }
@@ -50,7 +50,7 @@ func refs() []Case {
 					}
 				}
 				if name == "with-a-word-for-the-guard" && h == w.Lenient {
-					continue // who may, may
+					continue // this tenant has the right to
 				}
 				said, err := h.me.tries(ctx, ref, name != "with-a-word-for-the-guard")
 				if err != nil {

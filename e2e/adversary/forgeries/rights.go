@@ -77,8 +77,8 @@ func othersWithBoth(ctx context.Context, w *World) (string, error) {
 	return "it was let, and the log tells", h.me.Repeat(ctx, http.MethodPost, h.me.Path("/restore"), map[string]any{"snapshot": h.me.shot.ID}, nil)
 }
 
-// othersGone: what a session has lost it cannot have through others, and who
-// branched in time keeps what it has.
+// othersGone: what a session has lost it cannot have through others, and a session
+// that branched in time keeps what it has.
 func othersGone(ctx context.Context, w *World) (string, error) {
 	h := w.Lenient
 	p, err := h.person(ctx, "gone")

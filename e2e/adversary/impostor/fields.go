@@ -46,8 +46,7 @@ func Texts() []Field { return fields("text") }
 // Numbers are those that hold a number.
 func Numbers() []Field { return fields("number") }
 
-// fields finds them in the type itself, so that a new one is attacked without
-// anybody thinking of it.
+// fields finds them by reflection, so that a new field is attacked automatically.
 func fields(leaf string) (found []Field) {
 	for _, f := range within(reflect.TypeFor[runner.Frame](), nil) {
 		if f.leaf == leaf {

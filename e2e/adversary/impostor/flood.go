@@ -10,7 +10,7 @@ import (
 )
 
 // flood keeps connections open that send nothing: they use up all that the server accepts
-// before authentication, so that nobody else is accepted.
+// before authentication, so that other clients are not accepted.
 type flood struct {
 	runner Runner
 	stop   chan struct{}
@@ -23,7 +23,7 @@ type flood struct {
 type waiting struct {
 	net.Conn
 	since time.Time
-	done  chan struct{} // closed once nobody reads it any more
+	done  chan struct{} // closed once no connection is read any more
 }
 
 const (
@@ -59,7 +59,7 @@ func (c *flood) stand() {
 		c.mu.Lock()
 		c.there[w] = true
 		c.mu.Unlock()
-		_, _ = conn.Read(make([]byte, 1)) // nobody says anything before we do
+		_, _ = conn.Read(make([]byte, 1)) // the server sends nothing before the client does
 		c.mu.Lock()
 		called := !c.there[w]
 		delete(c.there, w)

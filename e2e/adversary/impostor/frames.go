@@ -59,8 +59,8 @@ func (r Runner) Flood(f Field, conns int, long time.Duration) (sent int64, err e
 	until := time.Now().Add(long)
 	var total atomic.Int64
 	var failed atomic.Value
-	// One at a time: whoever binds takes the place of the one before, but by then what
-	// that one sent is being read.
+	// One at a time: a new connection replaces the one before, but by then the frames of
+	// that one are being read.
 	var sending sync.Mutex
 	var all sync.WaitGroup
 	for n := range conns {
@@ -159,7 +159,7 @@ func (r Runner) Broken() (sent int, err error) {
 		if dialed != nil {
 			continue
 		}
-		_ = (&Conn{Conn: c}).Raw(b) // also before anybody is known
+		_ = (&Conn{Conn: c}).Raw(b) // also before authentication
 		_ = c.Close()
 	}
 	if sent > 0 {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package impostor plays the runner of a sandbox from inside it: it has the secret,
-// as every command there may, and says what no runner would.
+// Package impostor plays the runner of a sandbox from inside it: it has the secret, as
+// every command there may, and sends what no runner would.
 package impostor
 
 import (

@@ -22,8 +22,8 @@ import (
 // it is unescaped, the text was not sanitized.
 const Forged = "level=ERROR msg=FORGED"
 
-// Escaped is the file that a tar of the impostor's has, if whoever unpacks it lets it
-// climb out.
+// Escaped is the file that a tar of the impostor's writes if its unpacker lets names
+// climb out of the target.
 const Escaped = "/tmp/dormouse-escaped"
 
 // hostile is a text that colours terminals, begins lines and does not end.
@@ -262,7 +262,7 @@ func Snipe(dir, name, target string, long time.Duration) (n int, err error) {
 				n++
 			}
 		}
-		if time.Now().After(again) { // whoever misses it makes it anew
+		if time.Now().After(again) { // the server writes the file again if it is missing
 			if err = os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return n, err
 			}

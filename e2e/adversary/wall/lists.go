@@ -13,7 +13,7 @@ type kind string
 // The kinds of file.
 const (
 	toZero      kind = "zero"      // a link to /dev/zero: it never ends
-	toCanary    kind = "canary"    // a link to a file of the host that nobody may read
+	toCanary    kind = "canary"    // a link to a file of the host that no sandbox may read
 	toKmsg      kind = "kmsg"      // a link to /dev/kmsg: reading it waits for ever
 	toSocket    kind = "socket"    // a link to a socket of the host
 	toDirectory kind = "directory" // a link to a directory of the host

@@ -4,18 +4,19 @@ package wall
 
 import "slices"
 
-// triple is one choice of each list, by its number there.
+// triple is one combination: the index of a value in each of the three lists.
 type triple [3]int
 
-// pairs are the three pairs of values that a triple has, told apart by which lists
-// they are of.
+// pairs are the three pairs of values in a triple. Each pair is two list numbers and an
+// index in each of those lists.
 func (t triple) pairs() [3][4]int {
 	return [3][4]int{{0, 1, t[0], t[1]}, {0, 2, t[0], t[2]}, {1, 2, t[1], t[2]}}
 }
 
-// cover chooses triples so that any two values of different lists are together in
-// at least one. It begins with those that are wanted anyhow, then takes each time the
-// one with the most pairs that are missing, of several the first: two calls choose alike.
+// cover chooses triples so that any two values of different lists occur together in at
+// least one (pairwise testing). It begins with the wanted triples, then takes greedily
+// the one with the most missing pairs, and the first of several. So the result is
+// deterministic.
 func cover(lengths [3]int, wanted []triple) []triple {
 	missing := make(map[[4]int]bool)
 	var all []triple
@@ -40,13 +41,13 @@ func cover(lengths [3]int, wanted []triple) []triple {
 		take(t)
 	}
 	for len(missing) > 0 {
-		take(slices.MaxFunc(all, func(a, b triple) int { return news(missing, a) - news(missing, b) }))
+		take(slices.MaxFunc(all, func(a, b triple) int { return missingIn(missing, a) - missingIn(missing, b) }))
 	}
 	return chosen
 }
 
-// news counts the pairs of t that are missing.
-func news(missing map[[4]int]bool, t triple) (n int) {
+// missingIn counts the pairs of t that no chosen triple has yet.
+func missingIn(missing map[[4]int]bool, t triple) (n int) {
 	for _, p := range t.pairs() {
 		if missing[p] {
 			n++
@@ -55,8 +56,8 @@ func news(missing map[[4]int]bool, t triple) (n int) {
 	return n
 }
 
-// sample chooses n cases such that each kind of file and each occasion is in one, as
-// far as n goes, and the rest evenly from all others.
+// sample chooses n cases so that, as far as n allows, each kind of file and each
+// occasion is in at least one. The rest are spread evenly over all other cases.
 func sample(all []Case, n int) []Case {
 	if n <= 0 || n >= len(all) {
 		return all

@@ -39,7 +39,7 @@ func (t *trial) everything(ctx context.Context) {
 // they are.
 const places = "/.dormouse/run/state/fence.json /.dormouse/run/state/log /.dormouse/run/state/ops /.dormouse/run/secret /.dormouse/run/x $(find /.dormouse -path /.dormouse/bin -prune -o -path '/.dormouse/slot/*' -prune -o -type f -print)"
 
-// sneaks reach the same files by other ways, or make of them what nobody expects.
+// sneaks reach the same files by other ways, or replace them by other kinds of files.
 func sneaks() []Case {
 	return []Case{
 		{Name: "by-proc-root", Tries: "the runner's files by way of /proc/1/root", play: script(

@@ -177,7 +177,7 @@ func (t *trial) until(ctx context.Context, s *session, ok func(rig.Shown) bool) 
 	}
 }
 
-// delete removes a session and returns once nobody knows it.
+// delete removes a session and returns once it is gone from the server.
 func (t *trial) delete(ctx context.Context, s *session) error {
 	const patience = 2 // times what it may take, to tell slow from never
 	ctx, cancel := context.WithTimeout(ctx, patience*t.of(deleteWithin))

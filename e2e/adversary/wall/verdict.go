@@ -32,7 +32,7 @@ type observed struct {
 	died      string        // how the server ended by itself
 	lines     int           // that the server wrote to its log
 	mostLines int           // that it may have, if not the usual number
-	forged    []string      // text of a sandbox that nobody cut or escaped
+	forged    []string      // text of a sandbox that was neither cut nor escaped
 	unsettled string        // why the session is not as it should be
 }
 

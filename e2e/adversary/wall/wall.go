@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package wall attacks the server from inside real gVisor sandboxes: by what they
-// leave where the server may look, and by what they say to it. Whatever a sandbox does,
-// the server does not grow, tells nothing, touches nothing of its host and can delete the
-// session.
+// Package wall attacks the server from inside real gVisor sandboxes: by files where the
+// server may read them, and by messages to it. Whatever a sandbox does, the memory of the
+// server does not grow, the server discloses nothing, touches nothing else of its host,
+// and can delete the session.
 package wall
 
 import (
@@ -52,7 +52,8 @@ func Run(ctx context.Context, o Options, out io.Writer, only *regexp.Regexp) (pl
 	}
 	queue = sample(queue, o.Sample)
 	p := &players{ctx: ctx, options: o, models: models, impostor: impostor, out: out, queue: queue}
-	// Each has a server of its own, so that it is known who did what to it.
+	// Each player has a server of its own, so that a finding tells which player caused
+	// it.
 	n := 2
 	if o.Slow > 1 {
 		n = 1

@@ -17,9 +17,9 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// leave deletes half of the sessions, stops the server, ends what it left awake,
-// and counts after each step what is there although nobody has it. In the end
-// nothing keeps the data directory from being removed.
+// leave deletes half of the sessions, stops the server, ends what it left awake, and
+// counts after each step the resources that belong to no session. In the end nothing
+// keeps the data directory from being removed.
 func (n *trial) leave(ctx context.Context) error {
 	stay := n.deleteHalf(ctx)
 	n.leaks(ctx, "half of the sessions were deleted and the others sleep", true, nil, stay)

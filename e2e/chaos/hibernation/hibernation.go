@@ -1,8 +1,7 @@
-// Package hibernation hibernates many sessions and wakes them, in real gVisor
-// sandboxes, while processes inside write and people ask for things; kills the
-// server and sandboxes meanwhile; and compares what is left with what was
-// promised: every byte, every process unless the log says that it was lost, and
-// no resource without an owner.
+// Package hibernation hibernates many sessions and wakes them, in real gVisor sandboxes,
+// while processes inside write and clients send requests; kills the server and sandboxes
+// meanwhile; and compares what is left with what was promised: every byte, every process
+// unless the log says that it was lost, and no resource without an owner.
 package hibernation
 
 import (

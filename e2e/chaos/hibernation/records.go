@@ -17,7 +17,7 @@ type evidence struct {
 }
 
 // judge: every record is there, once and as it was written, in the order its
-// writer wrote it; what somebody saw is still what he saw; and a writer goes on
+// writer wrote it; what a follower saw is still as it was; and a writer goes on
 // until the log says that it was lost.
 func (e evidence) judge() oracle.Findings {
 	f := make(oracle.Findings)

@@ -12,7 +12,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// moves says that a sandbox is about to hibernate, or to wake. Nobody may care.
+// moves says that a sandbox is about to hibernate, or to wake. It does not
+// block if that is not received.
 func (n *trial) moves(what string) {
 	select {
 	case n.moving <- what:

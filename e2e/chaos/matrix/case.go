@@ -22,18 +22,18 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// Case is one kind of session and where its servers are told to die, one after
-// the other.
+// Case is one kind of session, and the points at which its servers are told to die, one
+// after the other.
 type Case struct {
 	Kind play.Kind
 	Arms []rig.Arm
-	// Frozen is how long a server that freezes stands still, unless another one ends it.
-	// If it is 0 nobody does, as where servers cannot reach each other's processes, and
-	// it goes on when another one has taken all it had.
+	// Frozen is how long a frozen server is stopped, unless another server ends it before.
+	// With 0 no other server ends it, as where servers cannot reach each other's processes,
+	// and it continues once another server has taken all its sessions.
 	Frozen time.Duration
 	// Name is what the case is called, if it has a name.
 	Name string
-	// N numbers the cases of a run.
+	// N is the number of the case in this run.
 	N int
 }
 
@@ -47,7 +47,7 @@ func (c Case) String() string {
 // Outcome is what became of a case.
 type Outcome struct {
 	Case
-	// Reached says that every server died where it was told to.
+	// Reached says that every server died at the point it was told to.
 	Reached  bool
 	Died     []rig.Arm
 	Findings oracle.Findings
@@ -66,7 +66,7 @@ type stage struct {
 	*Matrix
 	c      Case
 	dir    string
-	hits   bool // note the points of every life
+	hits   bool // record the crash points that every life visits
 	fleet  *rig.Fleet
 	keeper *rig.Keeper // of the server that dies
 	play   *play.Play
@@ -75,7 +75,7 @@ type stage struct {
 	counts []map[crash.Point]int
 }
 
-// run plays a case to its end and judges it.
+// run executes a case to its end and judges it.
 func (m *Matrix) run(ctx context.Context, c Case, hits bool) (out Outcome, visits []map[crash.Point]int) {
 	begin := time.Now()
 	out = Outcome{Case: c, Findings: make(oracle.Findings)}
@@ -103,7 +103,7 @@ func (m *Matrix) run(ctx context.Context, c Case, hits bool) (out Outcome, visit
 	return out, s.counts
 }
 
-// witness sees what happens in the sandboxes of a data directory.
+// witness records the effects of commands in the sandboxes of a data directory.
 func (s *stage) witness(data string) (*rig.Witness, error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *stage) perform(ctx context.Context) (err error) {
 	}
 	defer drop()
 	s.play = &play.Play{Witness: w, Models: s.models, Name: tag, Clock: filepath.Join(s.dir, "clock"), Boot: filepath.Join(s.dir, "boot")}
-	if store.Shared() || w.Inside { // other clocks
+	if store.Shared() || w.Inside { // its clock is not that of the test
 		s.play.Slack = slack
 	}
 	freezes := s.c.Kind.Freezes || slices.ContainsFunc(s.c.Arms, func(a rig.Arm) bool { return a.Death == crash.Freeze })
@@ -152,7 +152,7 @@ func (s *stage) perform(ctx context.Context) (err error) {
 	s.keeper = s.fleet.Keepers[0]
 	s.keeper.Hits = s.hitsOf
 	if s.c.Kind.KillsRunner {
-		// D12: what the server started dies too, before anyone asks for it.
+		// D12: what the server started dies too, before a new server attaches to it.
 		s.keeper.Between = func(n int) {
 			if n == 0 {
 				s.keeper.KillPart(s.c.Kind.Part)
@@ -183,25 +183,24 @@ func (s *stage) perform(ctx context.Context) (err error) {
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if log, err := s.play.Events(look); err == nil {
-			s.events = log // for whoever wants to know what went wrong
+			s.events = log // for the report of the failure
 		}
 	}
 	return err
 }
 
 const (
-	// slack is how far the clock of a database, or of a kernel of its own, may be
-	// off.
+	// slack is how far the clock of a database, or of a sandbox's kernel, may be off.
 	slack = 100 * time.Millisecond
-	// thaw is how long a frozen server stands still: long enough for others to
-	// take all it had.
+	// thaw is how long a frozen server is stopped: long enough for other servers to take
+	// all its sessions.
 	thaw = lease * 5 / 2
 	// patience is how long a client waits for a server that may be frozen.
 	patience = 500 * time.Millisecond
 )
 
-// hitsOf names the file for the points of life n, if somebody wants to know them:
-// only they tell whether a runner died, or a server panicked.
+// hitsOf names the file that records the points of life n, if it is needed: for a run that
+// collects them, or because only they tell whether a runner died, or a server panicked.
 func (s *stage) hitsOf(n int) string {
 	if !s.hits && (n >= len(s.c.Arms) || !quiet(s.c.Arms[n])) {
 		return ""
@@ -230,7 +229,7 @@ func (s *stage) visits() []map[crash.Point]int {
 
 var errStuck = errors.New("not settled in time")
 
-// within runs f and calls it stuck when it takes longer than a session may.
+// within runs f, and reports the session as stuck if that takes too long.
 func within(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, play.SettleWithin, errStuck)
 	defer cancel()
@@ -240,8 +239,7 @@ func within(ctx context.Context, what string, f func(context.Context) error) err
 	return nil
 }
 
-// drive takes the session through its scenario and the deaths, and judges what
-// came of it.
+// drive runs the session through its scenario and the deaths, and judges the result.
 func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 	p, kind := s.play, s.c.Kind
 	if err := p.Start(ctx, client, kind, s.c.N%2 == 0); err != nil {
@@ -258,8 +256,8 @@ func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 	}
 	s.reached()
 	s.keeper.Disarm()
-	// A life that did not die where it was told is replaced by one that is not
-	// told to.
+	// A life that did not die where it was told to is replaced by one without such an
+	// order.
 	if err := within(ctx, "after the last fault", func(ctx context.Context) error { return p.Rest(ctx, kind.Decide) }); err != nil {
 		return err
 	}
@@ -272,8 +270,8 @@ func (s *stage) drive(ctx context.Context, client *rig.Client) error {
 	return s.judge(ctx)
 }
 
-// bounded holds the time from the beginning of a freeze until somebody goes on with the
-// session against what is promised, however long the freeze lasts.
+// bounded checks the time from the beginning of a freeze until another server continues the
+// session against the promised bound, however long the freeze lasts.
 func (s *stage) bounded(ctx context.Context) error {
 	at, froze := s.keeper.Froze()
 	if s.c.Frozen == 0 || !froze {
@@ -281,7 +279,7 @@ func (s *stage) bounded(ctx context.Context) error {
 	}
 	took := time.Since(at)
 	log, err := s.play.Events(ctx)
-	if err != nil && !rig.Missing(err) { // one that was deleted has none
+	if err != nil && !rig.Missing(err) { // a deleted session has none
 		return err
 	}
 	for _, e := range log {
@@ -296,9 +294,9 @@ func (s *stage) bounded(ctx context.Context) error {
 	return nil
 }
 
-// reached notes which deaths came about.
+// reached records which of the deaths happened.
 func (s *stage) reached() {
-	s.counts = s.visits() // what follows is about the oracle and not about the work
+	s.counts = s.visits() // later visits are caused by the checks and not by the scenario
 	s.out.Died = slices.DeleteFunc(s.keeper.Died(), quiet)
 	armed := 0
 	for n, a := range s.c.Arms {
@@ -323,8 +321,8 @@ func (s *stage) reached() {
 	s.out.Reached = len(s.out.Died) == armed
 }
 
-// probe shows that the session takes a prompt and works on it, or that it is
-// terminated and says so.
+// probe checks that the session accepts a prompt and works on it, or that it is terminated
+// and says so.
 func (s *stage) probe(ctx context.Context) error {
 	p := s.play
 	shown, err := p.Show(ctx)

@@ -16,7 +16,7 @@ import (
 	"github.com/dormouse-run/dormouse/internal/crash"
 )
 
-// seen is what one kind's lives visited while nobody killed them.
+// seen is the points that the lives of one kind visited while no fault was injected.
 type seen struct {
 	kind  play.Kind
 	first []rig.Arm // how it was killed before the life that was looked at

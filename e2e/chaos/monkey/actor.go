@@ -37,7 +37,7 @@ func newActor(s *chaos, n int) *actor {
 	return a
 }
 
-// slack is how far the clock of a database may be off for who asks it.
+// slack is how far the clock of a database may be off from that of the test.
 const slack = 150 * time.Millisecond
 
 // kind is how the session is made: every sort of them is there.
@@ -157,9 +157,9 @@ func (a *actor) family(ctx context.Context) error {
 	return a.ask(ctx, append(steps, rig.Say("well done"))...)
 }
 
-// wake has the session prompt itself in a moment, and waits for that. Asked
-// again because the answer was lost, it may be prompted twice; and the moment may
-// be over before anybody could be asked.
+// wake has the session prompt itself in a moment, and waits for that. If the
+// answer is lost and the request is sent again, the session may be prompted
+// twice; and the moment may be over before a server could be reached.
 func (a *actor) wake(ctx context.Context) error {
 	a.asked++
 	seen := len(a.Follower.Seen())

@@ -9,8 +9,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// meters reads what each life of each server counts, as often as it can: what a
-// killed one counted last is with nobody else.
+// meters reads the metrics of each life of each server, as often as it can: the
+// last metrics of a killed server are not stored anywhere else.
 type meters struct {
 	fleet  *rig.Fleet
 	client *rig.Client

@@ -199,7 +199,7 @@ func (s *chaos) add(zero, format string, args ...any) {
 	s.sum.Findings.Add(zero, format, args...)
 }
 
-// players are all who have a session to judge.
+// players are all scenarios that have a session to judge.
 func (s *chaos) players() []*play.Play {
 	var all []*play.Play
 	for _, a := range s.actors {

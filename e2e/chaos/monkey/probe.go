@@ -62,7 +62,7 @@ func (p *probe) ask(ctx, over context.Context) {
 		t.done = time.Now()
 		p.turns = append(p.turns, t)
 		if n%homing == homing-1 && p.homesick(ctx) {
-			_ = sleep.For(ctx, 2*dropAfter) // whoever has the session lets it go
+			_ = sleep.For(ctx, 2*dropAfter) // the server that owns the session releases it
 		}
 	}
 }

@@ -2,6 +2,6 @@ package mutants
 
 import "slices"
 
-// all lists the mutants: what is recorded, who may act on it, and what is on the
-// disk.
+// all lists the mutants: of what is recorded, of which server may act on it, and
+// of what is on the disk.
 func all() []mutant { return slices.Concat(recordMutants(), leaseMutants(), diskMutants()) }

@@ -12,7 +12,7 @@ import (
 
 const moduleDir = "../../.."
 
-// Whoever moves code that a patch is made for moves the patch.
+// A change that moves code which a patch is made for must update the patch.
 func TestEveryPatchFits(t *testing.T) {
 	names := make(map[string]bool)
 	for _, m := range all() {

@@ -1,6 +1,6 @@
 package mutants
 
-// leaseMutants let somebody act who may not any more.
+// leaseMutants let a server act after it has lost the right to.
 func leaseMutants() []mutant {
 	return []mutant{
 		{

@@ -1,6 +1,6 @@
-// Package mutants breaks the server on purpose, one rule at a time, and fails if
-// the tests would not notice. A mutant is a patch of the sources that only a build
-// of its own sees: nothing in the sources says how to break them.
+// Package mutants breaks the server on purpose, one rule at a time, and fails if the
+// tests do not detect it. A mutant is a patch of the sources that is applied only to a
+// build of its own: nothing in the sources says how to break them.
 package mutants
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-// notice is who must find a mutant out.
+// notice is the test that must detect a mutant.
 type notice interface {
 	// build compiles what is looked at, over the patched sources, into dir.
 	build(ctx context.Context, w *workshop, dir string, over rig.Overlay) (subject, error)

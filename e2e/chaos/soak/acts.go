@@ -193,8 +193,8 @@ func (m *member) child(ctx context.Context) error {
 	return nil
 }
 
-// wakeup has the session prompt itself when it sleeps. If the time is over before
-// anybody could be asked, another one is chosen.
+// wakeup has the session prompt itself when it is hibernated. If the time is over
+// before a server could be reached, another time is chosen.
 func (m *member) wakeup(ctx context.Context) error {
 	if err := m.Asleep(ctx); err != nil {
 		return err

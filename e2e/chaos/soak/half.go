@@ -30,7 +30,7 @@ type half struct {
 	client     *rig.Client
 	witness    *rig.Witness
 	models     *rig.Models
-	population chan *member // those that nobody works with just now
+	population chan *member // those that no worker uses at the moment
 	born       atomic.Int64
 	chapters   atomic.Int64
 	rand       *rand.Rand // of the strikes

@@ -188,7 +188,7 @@ func (m *member) look(ctx context.Context, s asker, what string) error {
 	return nil
 }
 
-// asker is who runs a command to its end.
+// asker runs a command to its end.
 type asker interface {
 	Run(ctx context.Context, command string) (rig.Exec, error)
 }

@@ -151,7 +151,7 @@ func (h *half) sample(ctx context.Context) error {
 	return nil
 }
 
-// leave deletes every session, and looks whether anything is left when nobody serves.
+// leave deletes every session, and checks whether anything is left when no server runs.
 func (h *half) leave(ctx context.Context) error {
 	close(h.population)
 	err := h.work(ctx, func() *member { return <-h.population }, func(ctx context.Context, m *member) error {

@@ -6,58 +6,59 @@ import (
 	"slices"
 )
 
-// point is one measurement at the end of a round. Age is how many rounds the server
-// that it is of had lived through before; what is no server's has none.
+// point is one measurement at the end of a round. Age is the number of rounds that the
+// measured server had lived through before, 0 for a measurement that is not of a
+// server.
 type point struct {
 	round, age int
 	value      float64
 }
 
-// measure is something that is measured, and how much more of it is no growth
-// whatever the ratio: a sandbox that is about to be ready, a connection that is
-// about to be closed.
+// measure is a quantity that is measured. A difference of up to slack is not growth,
+// whatever the ratio: a sandbox that is about to be ready, a connection that is about
+// to be closed.
 type measure struct {
 	name  string
 	slack float64
-	// lives says that each life of a server begins with none of it, sessions that
-	// it is an average of all sessions.
+	// lives says that the value starts at zero with each life of a server, sessions
+	// that it is an average over all sessions.
 	lives, sessions bool
 }
 
-// measures are all that are taken, in the order they are told.
+// measures are all quantities that are measured, in the order of the report.
 var measures = []measure{
 	{rss, 0, true, false},
 	{descriptors, 4, true, false},
 	{goroutines, 6, true, false},
 	{"mounts", 2, false, false},
-	{"loops", workers, false, false}, // a sandbox that is ready holds on to those of all that were awake when it was made
+	{"loops", workers, false, false}, // a spare sandbox keeps the loop devices of all sandboxes that were awake when it was made
 	{"cgroups", 2, false, false},
 	{"disk", 0, false, true},
 	{"rows", 0, false, true},
 	{"layers", 0, false, false},
 }
 
-// Measures of a server: MiB, and how many.
+// Measures of a server: MiB, or a count.
 const (
 	rss         = "rss"
 	descriptors = "descriptors"
 	goroutines  = "goroutines"
 )
 
-// Slope is how something came to be from one quarter to another.
+// Slope compares a measure in the second quarter with the last.
 type Slope struct {
 	// Half says which half of the run, Measure what was measured.
 	Half, Measure string
-	// Over says over what it was compared: the rounds of the half, at the same ages
-	// of servers, or the life of a server, all of them laid over each other.
+	// Over says along what it was compared: along the rounds of the half, at equal ages
+	// of the servers, or along the life of a server, with all lives overlaid.
 	Over string
 	// Before and After are the medians of the second and the last quarter.
 	Before, After float64
 	most, slack   float64
 }
 
-// most is the largest ratio that is no growth. Small numbers vary more by chance, so it
-// is larger for them.
+// most is the largest ratio that does not count as growth. Small samples vary more by
+// chance, so it is larger for them.
 func (m measure) most(sessions int) float64 {
 	const most, chance = 1.2, 2.5
 	if m.sessions {
@@ -66,10 +67,10 @@ func (m measure) most(sessions int) float64 {
 	return most
 }
 
-// OK reports whether it did not grow.
+// OK reports whether the measure did not grow.
 func (s Slope) OK() bool { return s.After <= s.most*s.Before+s.slack }
 
-// Ratio is how many times as much there is.
+// Ratio is the last quarter divided by the second.
 func (s Slope) Ratio() float64 {
 	if s.Before == 0 {
 		return 1 + s.After
@@ -85,14 +86,15 @@ func (s Slope) String() string {
 	return fmt.Sprintf("%s: %s %s over %s: %.4g in the second quarter, %.4g in the last (%.2f)", s.Half, s.Measure, verdict, s.Over, s.Before, s.After, s.Ratio())
 }
 
-// overRounds compares quarters of the rounds. Servers are younger in some rounds
-// than in others, so each age is compared with itself, and then all ages at once.
+// overRounds compares quarters of the rounds. Servers are younger in some rounds than
+// in others, so each age is compared with itself, and the results are averaged over all
+// ages.
 func overRounds(points []point, rounds int) (before, after float64, ok bool) {
 	return compare(points, func(p point) (int, int) { return p.round * quarters / rounds, p.age })
 }
 
-// overLives compares quarters of the lives of servers, which are so many rounds
-// long. One that got older than that says nothing more.
+// overLives compares quarters of the lives of servers. A life is that many rounds long;
+// points of servers that got older are not used.
 func overLives(points []point, life int) (before, after float64, ok bool) {
 	return compare(points, func(p point) (int, int) { return p.age * quarters / life, 0 })
 }
@@ -103,8 +105,8 @@ const (
 	last     = 3
 )
 
-// compare is the medians of the second and of the last quarter, over those kinds of
-// points that both have.
+// compare returns the medians of the second and the last quarter, averaged over the
+// kinds of points that both quarters have.
 func compare(points []point, of func(point) (quarter, kind int)) (before, after float64, ok bool) {
 	values := make(map[int]map[int][]float64)
 	for _, p := range points {
@@ -134,8 +136,8 @@ func median(values []float64) float64 {
 	return v[len(v)/2]
 }
 
-// judge decides about everything that was measured in one half. What could not be
-// compared is named.
+// judge compares everything that was measured in one half. Measures that could not be
+// compared are returned as missing.
 func judge(half string, points map[string][]point, sessions, rounds, life int) (slopes []Slope, missing []string) {
 	for _, m := range measures {
 		add := func(over string, before, after float64, ok bool) {

@@ -1,8 +1,8 @@
-// Package soak keeps many sessions at work for a long time, in real gVisor
-// sandboxes, on one server and then on three, while servers, sandboxes and the
-// database are killed and frozen. What sessions promise is judged when each has
-// lived its life; and what servers and sessions take is measured again and again at
-// the same point of the load, where it must not grow.
+// Package soak keeps many sessions at work for a long time, in real gVisor sandboxes,
+// on one server and then on three, while servers, sandboxes and the database are
+// killed and frozen. The promises to a session are checked when the session ends; the
+// resources of servers and sessions are measured again and again at the same point of
+// the load, where they must not grow.
 package soak
 
 import (

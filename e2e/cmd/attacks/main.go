@@ -1,7 +1,6 @@
 // Command attacks plays hostile code inside real sandboxes of a real server, against
-// their neighbours and against the server itself, and restores archives that somebody
-// made to do harm. It says of each case what was tried and what was seen, and fails if
-// one broke out.
+// their neighbours and against the server itself, and restores malicious archives. It
+// reports of each case what was tried and what was seen, and fails if one broke out.
 package main
 
 import (

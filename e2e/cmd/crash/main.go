@@ -1,9 +1,9 @@
-// Command crash kills the real server: at every named instant, one case at a
-// time (-mode matrix), or at random under load (-mode storm), or while sandboxes
-// fall asleep and wake (-mode naps), or for a long time while it is measured
-// whether anything grows (-mode soak). It freezes it where it works on sandboxes, beside
-// another one (-mode freezes). It also breaks the server on purpose, to show
-// that this would be noticed (-mode mutants).
+// Command crash kills the real server: at every named instant, one case at a time (-mode
+// matrix), or at random under load (-mode storm), or while sandboxes hibernate and wake
+// (-mode naps), or for a long time while it measures whether anything grows (-mode
+// soak). It freezes a server where it works on sandboxes, beside another server (-mode
+// freezes). It also breaks the server on purpose, to show that the tests detect it
+// (-mode mutants).
 package main
 
 import (

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command hand writes at random to the directory it is in, and prints what is
-// there then. It is put into sandboxes.
+// Command hand makes random changes to the directory it is in, and prints the
+// resulting contents. It is put into sandboxes.
 package main
 
 import (

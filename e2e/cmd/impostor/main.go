@@ -1,7 +1,8 @@
 //go:build linux
 
 // Command impostor is put into sandboxes to attack the server from there: it plays the
-// runner, and swaps files under the server's hands. It prints one line of what it did.
+// runner, and swaps files while the server works on them. It prints one line about
+// what it did.
 package main
 
 import (

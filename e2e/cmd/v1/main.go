@@ -1,6 +1,6 @@
-// Command v1 plays with the official SDKs at the built server, through a proxy
-// that holds every answer against the official description. It ends with one line
-// for each of its sections and fails if something was not as it must be.
+// Command v1 runs the official SDKs against the built server, through a proxy
+// that checks every answer against the official description. It ends with one
+// line for each of its sections and fails if a check failed.
 package main
 
 import (

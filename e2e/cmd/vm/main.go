@@ -1,7 +1,6 @@
 // Command vm boots a Debian with systemd and cgroup v2 under QEMU and runs in it
 // what depends on them: doctor, demo, the tests of a sandbox's limits and some
-// cases of the wall. It ends with one line and fails if something was not as it
-// must be.
+// cases of the wall. It ends with one line and fails if a check failed.
 package main
 
 import (

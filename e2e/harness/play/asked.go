@@ -22,7 +22,7 @@ func (p *Play) Asked(between string) rig.Asked {
 
 // askedKinds are about commands that people run beside the agent.
 func askedKinds() []Kind {
-	// Whoever asks once more is told the same, and nothing happens.
+	// The same request once more gets the same answer, and has no further effect.
 	twice := func(ctx context.Context, p *Play) error {
 		a := p.Asked("0.03")
 		for range 2 {

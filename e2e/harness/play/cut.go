@@ -13,8 +13,8 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/harness/rig"
 )
 
-// cutKinds are about machines that end: the server, its sandboxes and what was not
-// synced are gone at once, and the next server finds files that nobody has closed.
+// cutKinds are about a machine that loses power: the server, its sandboxes and what was not
+// synced are gone at once, and the next server finds files that were never closed.
 func cutKinds() []Kind {
 	own := []string{"--sandbox-disk", "256M", "--sandbox-inodes", "4096"}
 	return []Kind{

@@ -95,9 +95,9 @@ func (p *Play) Schedule(ctx context.Context, name string, body map[string]any) (
 	return answer.ID, err
 }
 
-// wakeOnce schedules a wake-up at a time, so that asking again because an answer
-// was lost cannot schedule it again once it has fired. If the time is over before
-// anybody could be asked, another one is chosen.
+// wakeOnce schedules a wake-up at a time, so that a retry after a lost answer
+// cannot schedule it again once it has fired. If the time is over before a server
+// could be reached, another time is chosen.
 func (p *Play) wakeOnce(ctx context.Context, prompt string) error {
 	for n := 0; ; n++ {
 		at := time.Now().Add(150 * time.Millisecond).UTC().Format(time.RFC3339Nano)
@@ -113,8 +113,8 @@ func (p *Play) wakeOnce(ctx context.Context, prompt string) error {
 }
 
 // cron lets a wake-up fire by a cron line, and then once more for all the times
-// that were missed while the clock was set. Servers that share a store have its
-// clock, which nobody sets: there it takes a minute.
+// that were missed while the clock was set. Servers that share a store use its
+// clock, which tests cannot set: there it takes a minute.
 func cron(ctx context.Context, p *Play) error {
 	id, err := p.Schedule(ctx, "often", map[string]any{"cron": "* * * * *", "prompt": p.Script(rig.Say("cuckoo"))})
 	if err != nil {

@@ -16,7 +16,7 @@ type Kind struct {
 	// Create and Flags say how the session and the server are made.
 	Create     map[string]any
 	Flags, Env []string
-	// Collects says that what nobody needs any more must be gone in the end.
+	// Collects says that what is not needed any more must be gone in the end.
 	Collects bool
 	// Servers is how many share the store; 0 means one. Only the first dies, or is
 	// frozen by the scenario itself. Steered says that it is asked whenever it can be.

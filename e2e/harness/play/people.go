@@ -92,7 +92,7 @@ func peopleKinds() []Kind {
 			return p.Script(rig.Say("the next one"))
 		})},
 		// A turn that waits for a person is taken up while its sandbox stops, with a
-		// command in it that nobody will ever hear of again.
+		// command in it whose outcome will stay unknown.
 		{Name: "ask-hibernate", Create: warm("recovery", "ask"), Decide: "retry", Hibernating: true, Play: prompts(ask2)},
 		{Name: "terminate", Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			if err := p.Prompt(ctx, "p0", long(p)); err != nil {
@@ -155,8 +155,8 @@ func lifeKinds() []Kind {
 			}
 			return nil
 		}},
-		// A turn that costs the server its life, again and again, beside one that
-		// does nobody any harm.
+		// A turn that crashes the server, again and again, beside one that does no
+		// harm.
 		{Name: "beside", Kills: true, Create: warm(), Play: func(ctx context.Context, p *Play) error {
 			q, err := p.other(ctx, "other")
 			if err != nil {

@@ -219,7 +219,7 @@ func turns(ctx context.Context, p *Play) error {
 			return err
 		}
 		if i == 0 && p.whole(ctx) != nil {
-			return nil //nolint:nilerr // nobody knows whether the command ran: there is nothing to go back to
+			return nil //nolint:nilerr // it is unknown whether the command ran: there is nothing to go back to
 		}
 	}
 	broke := dormouse.PromptID(p.ID, "p1")

@@ -14,7 +14,7 @@ import (
 )
 
 // first copies files in and reverts the first turn, which broke them: the files that people
-// had put there must be there again, whoever was killed meanwhile.
+// had put there must be there again, even if processes were killed meanwhile.
 func first(ctx context.Context, p *Play) error {
 	files, err := wholeTar()
 	if err != nil {

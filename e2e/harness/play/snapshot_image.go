@@ -104,7 +104,7 @@ func calls(ctx context.Context, p *Play) error {
 		return err
 	}
 	if slices.ContainsFunc(ops.Ops, func(o dormouse.OpRecord) bool { return o.Status == dormouse.OpLost }) {
-		return nil // nobody knows whether the first command ran
+		return nil // it is unknown whether the first command ran
 	}
 	return broken
 }

@@ -65,8 +65,8 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	return n.disk.open(n.path(), flags)
 }
 
-// open opens a file for reading as well, since what is overwritten is read
-// first. The cache may stay: nobody changes the file but through us, and a shared
+// open opens a file for reading as well, since what is overwritten is read first.
+// The cache may stay: all changes to the file pass through here, and a shared
 // mapping lives in it.
 func (d *Disk) open(path string, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	how := os.O_RDONLY

@@ -3,15 +3,14 @@
 // Package powercut is a file system that forgets what was not synced.
 //
 // It passes through to a real directory and remembers, in memory, what each file
-// last held when it was synced. Cut puts that back: what was written or
-// truncated since is lost, as when the power fails, and so is a name given by
-// renaming whose directory was not synced. Making and removing files passes
-// through at once.
+// held at its last sync. Cut restores that: what was written or truncated since is
+// lost, as when the power fails, and so is a name given by renaming whose directory
+// was not synced. Making and removing files passes through at once.
 //
 // A sync that fails drops what it should have written, as kernels do: the pages are
-// clean from then on, everybody still reads them, and the next sync succeeds without
-// them. Only what is written again can become durable. The names of a directory
-// whose sync failed are lost in the same way.
+// clean from then on, every reader still sees them, and the next sync succeeds
+// without them. Only what is written again can become durable. The names of a
+// directory whose sync failed are lost in the same way.
 //
 // With Inject it is also a disk that is full, slow, read-only or broken.
 package powercut

@@ -28,7 +28,7 @@ type Client struct {
 	http *http.Client
 }
 
-// door is whom a client asks, and tells who did not answer.
+// door chooses the server that a client asks, and is told which one did not answer.
 type door interface {
 	Live(ctx context.Context) (*Life, error)
 	Blame(l *Life)

@@ -11,8 +11,8 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// Fleet is several servers of one store and one data directory, each kept alive
-// by itself. Clients use any of them.
+// Fleet is several servers of one store and one data directory, each kept alive by its own
+// keeper. Clients use any of them.
 type Fleet struct {
 	Keepers []*Keeper
 	next    atomic.Uint64
@@ -52,10 +52,10 @@ func (f *Fleet) Named(called string) *Keeper {
 	return nil
 }
 
-// Run begins the first life of each. The first server has a second to be there
-// before the others, so that clients who want it find it. If all of them want it,
-// it has as long as a server may take on a machine that has other things to do: a
-// session that another one made would be a different case.
+// Run begins the first life of each server. The first server gets a second to start before
+// the others, so that clients steered to it find it. If all clients are steered to it, it
+// gets as long as a start may take on a busy machine: a session that another server created
+// would be a different case.
 func (f *Fleet) Run() {
 	within := time.Second
 	if f.steered.Load() == f.Keepers[0] {
@@ -81,11 +81,11 @@ func (f *Fleet) Close() {
 // Token is the access token of all of them.
 func (f *Fleet) Token() string { return f.Keepers[0].Token() }
 
-// Steer sends clients to one server as long as that answers; nil is any.
+// Steer sends clients to one server as long as that answers; with nil they use any.
 func (f *Fleet) Steer(k *Keeper) { f.steered.Store(k) }
 
-// Live returns a running server, another one each time, and waits while there is none. It
-// may listen and not answer.
+// Live returns a running server, another one each time, and waits while there is none. The
+// server may listen and still not answer.
 func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	for {
 		if k := f.steered.Load(); k != nil {
@@ -114,8 +114,9 @@ func (f *Fleet) Live(ctx context.Context) (*Life, error) {
 	}
 }
 
-// Blame checks a server that left a client without an answer, as a load balancer does. If
-// it is not well, it gets no requests for a moment, unless there is no other.
+// Blame checks the health of a server that left a client without an answer, as a load
+// balancer does. If the server is not healthy, it gets no requests for a moment, unless
+// there is no other.
 func (f *Fleet) Blame(l *Life) {
 	const moment = time.Second
 	if l.well() {
@@ -138,7 +139,7 @@ func (f *Fleet) setBlame(l *Life, until time.Time) {
 	f.blamed[l] = until
 }
 
-// ill reports whether a life is not to be asked now.
+// ill reports whether a life gets no requests at the moment.
 func (f *Fleet) ill(l *Life) bool {
 	f.mu.Lock()
 	until, blamed := f.blamed[l]
@@ -152,7 +153,7 @@ func (f *Fleet) ill(l *Life) bool {
 	return blamed
 }
 
-// At is the fleet for a client who asks k as long as that answers at all.
+// At is the fleet for a client that asks k as long as k answers at all.
 func (f *Fleet) At(k *Keeper) *Fleet {
 	g := &Fleet{Keepers: f.Keepers}
 	g.Steer(k)

@@ -207,7 +207,7 @@ func (s *Server) Strays() []string {
 // holdOf is the file that a server holds a spare by.
 func (s *Server) holdOf(box string) string { return filepath.Join(s.boxesDir(), "."+box) }
 
-// locked reports whether somebody holds the lock of a file. To try it would be to
+// locked reports whether a file is locked, without taking the lock: a try would
 // take it for a moment.
 func locked(path string) bool {
 	var at unix.Stat_t

@@ -35,7 +35,7 @@ type Keeper struct {
 	lives   int           // guarded by mu
 	began   []time.Time   // guarded by mu; each of them
 	deaths  []Arm         // guarded by mu; those that ended a life
-	crashes []string      // guarded by mu; how lives ended that nobody ended
+	crashes []string      // guarded by mu; how lives ended that the test did not end
 	frozen  *Life         // guarded by mu; the last one that was told to freeze
 	err     error         // guarded by mu; why there is no next life
 	changed chan struct{} // guarded by mu; closed when one of the above changes

@@ -22,7 +22,7 @@ import (
 // that their files are made of.
 type Named struct {
 	sessions map[dormouse.SessionID]bool
-	layers   map[dormouse.Digest]string // and who needs it
+	layers   map[dormouse.Digest]string // and which sessions need it
 }
 
 // Named reads the logs of all sessions.
@@ -106,7 +106,7 @@ func (s *Server) StrayLayers(n Named) (left []string, err error) {
 	}
 	dirs, err := os.ReadDir(s.snapshotDir("layers"))
 	for _, d := range dirs {
-		is, _ := os.Readlink(s.snapshotDir("names", d.Name())) // what has no name nobody needs
+		is, _ := os.Readlink(s.snapshotDir("names", d.Name())) // a directory without a name is not needed
 		_, blob, _ := strings.Cut(is, " ")
 		if n.layers[dormouse.Digest(blob)] == "" && !slices.Contains(used, d.Name()) {
 			left = append(left, s.snapshotDir("layers", d.Name()))

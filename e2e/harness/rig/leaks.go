@@ -14,7 +14,7 @@ import (
 	"github.com/dormouse-run/dormouse"
 )
 
-// Leaks is resources of gVisor sandboxes that nobody owns.
+// Leaks is resources of gVisor sandboxes that belong to no session.
 type Leaks struct{ Processes, Mounts, Sockets, Dirs []string }
 
 func (l Leaks) String() string {
@@ -46,7 +46,8 @@ type owners struct {
 // used reports whether the places that all sandboxes share are needed.
 func (o owners) used() bool { return o.serving || len(o.awake) > 0 }
 
-// owns reports whether a path, or a command line, names what somebody has.
+// owns reports whether a path, or a command line, names something of an existing
+// session.
 func (o owners) owns(path string) bool {
 	for box := range o.boxes {
 		if strings.Contains(path, box) {
@@ -175,7 +176,7 @@ func (s *Server) Loops() []string {
 	return found
 }
 
-// straySockets finds sockets that somebody listens at, and those that lie about.
+// straySockets finds sockets with a listener, and those without.
 func (s *Server) straySockets(o owners) ([]string, error) {
 	found := make(map[string]bool)
 	b, err := os.ReadFile("/proc/net/unix")

@@ -26,8 +26,8 @@ type Life struct {
 	err   error                     // set before done is closed
 	spent atomic.Bool               // it was frozen where it was told, and goes on
 	froze atomic.Pointer[time.Time] // when that was
-	shot  atomic.Bool               // somebody killed it
-	meant atomic.Bool               // somebody told it to stop
+	shot  atomic.Bool               // the test killed it
+	meant atomic.Bool               // the test told it to stop
 }
 
 // Addr is where it listens.

@@ -53,7 +53,7 @@ func NewStores(ctx context.Context, kind string, lease time.Duration) (*Stores, 
 	case "", "sqlite":
 		return s, nil
 	case "postgres":
-		// What a killed process wrote is with the kernel; nobody cuts the power here.
+		// What a killed process wrote is with the kernel; there is no power cut here.
 		var err error
 		s.pg, err = pgserver.Start(ctx, "fsync=off", "full_page_writes=off", "max_connections=300", "autovacuum=off")
 		return s, err

@@ -1,5 +1,5 @@
-// Package wire is a connection between a server and something it depends on, which can be
-// refused, cut, delayed, or cut at a given word.
+// Package wire is a connection between a server and something it depends on, which a test
+// can refuse, cut, delay, or cut at a given word.
 package wire
 
 import (
@@ -29,7 +29,7 @@ type state int
 
 const (
 	sound state = iota
-	held        // nothing arrives, and nobody is told
+	held        // nothing arrives, and no end is told
 	down
 )
 
@@ -96,8 +96,8 @@ func (w *Wire) Refuse() {
 	w.Cut()
 }
 
-// Hold lets nothing through in either direction and tells nobody, as when a
-// cable is pulled.
+// Hold lets nothing through in either direction and closes no connection, as when a cable
+// is pulled.
 func (w *Wire) Hold() { w.set(held) }
 
 // Heal carries again, and first what was held up.

@@ -1,6 +1,6 @@
-// Package order says whether the events of a session came in an order that the
-// Managed Agents API allows: as its log lists them, and as a connection that
-// followed it saw them. It looks at nothing but the events.
+// Package order checks whether the events of a session came in an order that
+// the Managed Agents API allows: as its log lists them, and as a connection
+// that followed it saw them. It uses nothing but the events.
 package order
 
 import (
@@ -24,11 +24,11 @@ const (
 	Pairing   Rule = "pairing"   // a session runs if and only if a thread of it does
 	Primary   Rule = "primary"   // the first thread status is the primary's
 	Usage     Rule = "usage"     // session.usage stands right before session.status_idle, and nowhere else
-	Cause     Rule = "cause"     // a session runs because somebody sent something
+	Cause     Rule = "cause"     // a session runs because a client sent something
 	Working   Rule = "working"   // an agent does nothing while its session is idle
 	Spans     Rule = "spans"     // model requests begin and end, one at a time, and what a model said is inside
 	Tools     Rule = "tools"     // a call has one result, and a result has a call
-	Asked     Rule = "asked"     // a person who is asked answers once, and nothing runs before
+	Asked     Rule = "asked"     // a question is answered once, and nothing runs before
 	Action    Rule = "action"    // requires_action lists exactly what is open
 	Interrupt Rule = "interrupt" // what was interrupted goes no further
 	Errors    Rule = "errors"    // retries that are exhausted end the turn, and the turn says so

@@ -207,8 +207,8 @@ func TestWhatIsInOrderIsNotFoundFault(t *testing.T) {
 	}
 }
 
-// TestEveryPieceOfALogIsAStream holds for whoever connects and leaves at any
-// instant.
+// TestEveryPieceOfALogIsAStream holds for clients that connect and disconnect at
+// any instant.
 func TestEveryPieceOfALogIsAStream(t *testing.T) {
 	log := raw(closed())
 	for from := range log {

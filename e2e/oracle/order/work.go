@@ -134,7 +134,7 @@ func (c *checker) result(e *event, id, kind string) {
 	k.results++
 }
 
-// answered is the call that somebody answers, nil if there is none.
+// answered is the call that an event answers, nil if there is none.
 func (c *checker) answered(e *event, id string) *call {
 	k := c.calls[id]
 	switch {

@@ -1,5 +1,5 @@
 // Package contract runs the tests that the official Go SDK has for its own
-// resources, which only want an answer, against a server of ours.
+// resources, which only require an answer, against a server of ours.
 package contract
 
 import (

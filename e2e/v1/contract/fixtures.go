@@ -72,7 +72,7 @@ func (f *Fixtures) replace(r *http.Request) error {
 	r.Header.Set("Authorization", "Bearer "+f.site.Token())
 	query := r.URL.Query()
 	for _, cursor := range []string{"page", "after_id", "before_id"} {
-		if query.Get(cursor) == cursor { // one of nobody's: the first page
+		if query.Get(cursor) == cursor { // a cursor that was never returned: the first page
 			query.Del(cursor)
 		}
 	}
@@ -130,7 +130,7 @@ func (f *Fixtures) make(ctx context.Context, text string) (map[string]string, er
 	set(theEnv, env, err)
 	if has(theSession) {
 		made := map[string]any{"agent": agent, "environment_id": env}
-		if has(theThread) { // only who has worked has other threads
+		if has(theThread) { // only a session that has worked has other threads
 			made["initial_events"] = []any{map[string]any{"type": "user.message", "content": []any{map[string]any{"type": "text", "text": "squeak"}}}}
 		}
 		session, err := f.create(ctx, "/v1/sessions", made)

@@ -1,5 +1,5 @@
 // Package coverage writes down which routes and which events of the official
-// description a server has.
+// description a server implements.
 package coverage
 
 import (

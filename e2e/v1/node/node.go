@@ -1,5 +1,5 @@
-// Package node plays with the official TypeScript SDK, in both its generations,
-// each pinned by a lock file.
+// Package node runs the official TypeScript SDK, in both its generations, each
+// pinned by a lock file.
 package node
 
 import (

@@ -162,7 +162,7 @@ func (r *Report) Routes() string {
 	return b.String()
 }
 
-// Save writes the report to a file, for whoever adds them up.
+// Save writes the report to a file, for programs that add several up.
 func (r *Report) Save(path string) error {
 	r.mu.Lock()
 	b, err := json.Marshal(r.count)

@@ -1,6 +1,6 @@
-// Package schema holds what a server answers against the official description of
-// the Managed Agents API, which travels inside the Go SDK's module. It reads the
-// file from the module cache; nothing of it is kept here.
+// Package schema checks the answers of a server against the official description
+// of the Managed Agents API, which travels inside the Go SDK's module. It reads
+// the file from the module cache; nothing of it is stored here.
 package schema
 
 import (

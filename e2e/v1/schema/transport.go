@@ -161,7 +161,7 @@ func (t *Transport) stream(op *Operation, r *http.Request, res *http.Response) {
 	res.Body = tap
 }
 
-// tap reads a stream for somebody and looks at it on the way.
+// tap passes a stream on to its reader and inspects it on the way.
 type tap struct {
 	t      *Transport
 	op     *Operation
@@ -187,7 +187,7 @@ func (p *tap) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the stream for whoever read it.
+// Close ends the stream for its reader.
 func (p *tap) Close() error {
 	p.end()
 	return p.body.Close()

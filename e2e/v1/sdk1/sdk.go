@@ -1,6 +1,6 @@
 // Code generated from package sdk2. DO NOT EDIT.
 
-// Package sdk1 plays with the official Go SDK of the generation before.
+// Package sdk1 runs programs with the official Go SDK of the generation before.
 package sdk1
 
 import (

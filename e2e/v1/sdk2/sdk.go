@@ -1,6 +1,6 @@
-// Package sdk2 plays with the official Go SDK of the present generation. Package
-// sdk1 is the same text with the SDK of the generation before, written by the
-// tests of e2e/v1 with -update.
+// Package sdk2 runs programs with the official Go SDK of the present generation.
+// Package sdk1 is the same text with the SDK of the generation before, written
+// by the tests of e2e/v1 with -update.
 package sdk2
 
 import (

@@ -1,7 +1,7 @@
 // Package site is a built server with its scripted model, behind a proxy that
-// holds all that passes against the official description. When it is judged, the
-// log of every session and all that anybody followed is held against the order
-// that the API promises.
+// checks all traffic against the official description. At the end, the log of
+// every session and all that clients followed are checked against the order that
+// the API promises.
 package site
 
 import (
@@ -83,7 +83,7 @@ func Open(ctx context.Context, o Options) (_ *Site, err error) {
 	undo = append(undo, s.Models.Close)
 	server := &rig.Server{
 		Binary: o.Binary, Data: filepath.Join(s.dir, "data"), Store: o.Store, Sandbox: o.Sandbox, Model: s.Models.URL(), Log: filepath.Join(s.dir, "log"),
-		// Agents name models as everybody does, and the scripted one answers.
+		// Agents name real models, and the scripted one answers.
 		Flags: []string{"--anthropic-url", s.Models.URL()}, Env: []string{"ANTHROPIC_API_KEY=scripted"},
 	}
 	if server.Sandbox == "" {
@@ -138,7 +138,7 @@ func (s *Site) Stage(name string) stage.Stage {
 	return stage.Stage{URL: s.Proxy.URL(), Key: s.Token(), Name: name}
 }
 
-// streamed keeps what somebody followed.
+// streamed stores what a client followed.
 func (s *Site) streamed(st schema.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

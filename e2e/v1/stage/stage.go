@@ -1,5 +1,5 @@
-// Package stage is where programs with an official SDK play: a server, a key, and
-// a name that keeps what they make apart from what others make.
+// Package stage is the environment of a program with an official SDK: a server, a
+// key, and a name that separates what the program makes from what others make.
 package stage
 
 import (
@@ -23,8 +23,7 @@ type Stage struct {
 // Script is a message that tells the model what to say.
 func (s Stage) Script(steps ...rig.Step) string { return rig.Script(s.Name, steps...) }
 
-// Program is one thing that people do with the API. It returns what was not as it
-// must be.
+// Program is one use of the API by an application. It returns what was wrong.
 type Program struct {
 	Name string
 	Run  func(ctx context.Context, s Stage) error
@@ -34,7 +33,7 @@ type Program struct {
 const Keys = "keys"
 
 // Untold are crash points at which a server has created the program's session, or has
-// taken its message, and has told nobody.
+// accepted its message, and has not sent the response.
 func Untold() []rig.Arm {
 	return []rig.Arm{
 		{Point: crash.PromptAnswered, Visit: 1}, {Point: crash.PromptAnswered, Visit: 2}, {Point: crash.PromptCommitted, Visit: 1},

@@ -17,8 +17,9 @@ import (
 const cpusetCPUs = "cpuset.cpus"
 
 // cpus are lists as the cpuset controller writes them: all CPUs that this server may use,
-// those of them for sandboxes that nobody waits for, empty if there are too few to divide,
-// and the memory nodes. All are empty if this machine does not let sandboxes be confined.
+// those of them for sandboxes without a waiting client, empty if there are too few to
+// divide, and the memory nodes. All are empty if this machine does not let sandboxes be
+// confined.
 type cpus struct{ all, background, mems string }
 
 // allowedCPUs are those that this server may use.
@@ -95,8 +96,7 @@ func (g Group) setCPUs(list string) error {
 	return nil
 }
 
-// Release has a sandbox that a server left behind run on all CPUs, with the weight of one
-// that nobody waits for.
+// Release has a sandbox that a server left behind run on all CPUs, with background weight.
 func (g Group) Release() error {
 	err := g.SetWeight(Background)
 	if moved := g.setCPUs(g.cpus.all); moved != nil && !gone(moved) {

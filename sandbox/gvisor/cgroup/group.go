@@ -32,7 +32,7 @@ type Group struct {
 	// busy ones would take it from the rest.
 	flat string
 	// pin is the path of an empty version 2 group that enables the same controllers for
-	// children it does not have. While it does, nobody can disable them for its siblings:
+	// children it does not have. While it does, they cannot be disabled for its siblings:
 	// at each reload systemd disables those that none of its units needs, and the limits
 	// would be gone silently.
 	pin string
@@ -81,7 +81,7 @@ const CPUPeriod = 100_000
 type Weight struct{ shares, weight string }
 
 // A sandbox has half the weight of a process of this machine, so that the server comes
-// first. While nobody waits for it, it has a sixteenth of that: little enough that the
+// first. While no client waits for it, it has a sixteenth of that: little enough that the
 // others hardly notice it, and enough that it makes progress whatever they do.
 var (
 	Foreground = Weight{"512", "50"}
@@ -100,7 +100,7 @@ func (g Group) settings(l dormouse.Limits) []setting {
 	var all []setting
 	if l.Memory > 0 && g.unified {
 		// If the kernel kills, it kills the whole sandbox. Memory must not be swapped out
-		// above the limit: the sandbox would be slow, and nobody would be told.
+		// above the limit: the sandbox would be slow, without any report.
 		all = append(all, setting{"memory", memoryMax, memory}, setting{"memory", "memory.oom.group", "1"})
 		if g.has(memorySwap) {
 			all = append(all, setting{"memory", memorySwap, "0"})

@@ -13,14 +13,14 @@ import (
 	"github.com/dormouse-run/dormouse/internal/sleep"
 )
 
-// At a sandbox's memory limit the kernel of this machine would kill some process of it,
-// and with that the sandbox. So while a server watches, the limit of the cgroup is above
-// the configured one, and the server is told when usage is above the configured one: it
-// has the runner kill the largest processes until usage is below again.
+// At a sandbox's memory limit the kernel of this machine would kill some process of it, and
+// with that the sandbox. So while a server watches, the limit of the cgroup is above the
+// configured one, and the server is told when usage is above the configured one: it has the
+// runner kill the largest processes until usage is below again.
 //
-// Without a server nobody would do that, so when one closes the watch, the kernel enforces
-// the configured limit. How both are done differs between the versions of cgroups: see
-// memoryControl.
+// Without a server there is nothing that would do that, so when one closes the watch, the
+// kernel enforces the configured limit. How both are done differs between the versions of
+// cgroups: see memoryControl.
 
 const (
 	memoryStat = "memory.stat"

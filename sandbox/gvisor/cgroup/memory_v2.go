@@ -11,8 +11,8 @@ import (
 )
 
 // Version 2 of cgroups has two limits. At the hard one, max, the kernel kills the sandbox,
-// and nobody can disable that. At the soft one, high, it counts an event, and throttles
-// whoever allocates, the more the further above usage is.
+// and that cannot be disabled. At the soft one, high, it counts an event, and throttles
+// processes that allocate, the more the further above usage is.
 //
 // So while a server watches, the soft limit is the configured one. As soon as usage is
 // above, the soft limit goes up: neither the runner that is to kill nor the kernel of
@@ -75,7 +75,7 @@ func (m *memoryV2) begin() (_ *os.File, err error) {
 	return event, nil
 }
 
-// wait waits until there are more events. The kernel wakes those who poll the file when it
+// wait waits until there are more events. The kernel wakes pollers of the file when it
 // changes; the file itself can always be read.
 func (m *memoryV2) wait(event *os.File) error {
 	conn, err := event.SyscallConn()

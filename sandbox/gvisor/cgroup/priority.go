@@ -9,23 +9,23 @@ import (
 )
 
 // A command in a quiet sandbox wakes dozens of threads one after the other, and each of
-// them waits for its turn if others keep the CPUs busy. So a sandbox that somebody waits
+// them waits for its turn if others keep the CPUs busy. So a sandbox that a client waits
 // for has more weight than those that only work on. Background processes are never waited
 // for, nor is what takes long anyway.
 //
-// Who waits is known here as it happens. CPU usage would be known too late: a busy loop
-// slows others down from its first instant.
+// The server knows at once when a client begins to wait. CPU usage would be known too
+// late: a busy loop slows others down from its first instant.
 
 // patience is how long a sandbox has foreground weight for one request, and after the last
 // byte that was written to a stream.
 const patience = 10 * time.Second
 
-// linger is how long a sandbox keeps foreground weight when nobody waits any more: who
-// asked for one thing often asks for the next at once.
+// linger is how long a sandbox keeps foreground weight after the last client stops
+// waiting: a request is often followed by the next at once.
 const linger = 100 * time.Millisecond
 
-// Priority gives a sandbox foreground weight while somebody waits for it. Nothing of it is
-// durable: whoever opens the sandbox next begins anew.
+// Priority gives a sandbox foreground weight while a client waits for it. Nothing of it is
+// durable: the server that opens the sandbox next begins anew.
 type Priority struct {
 	setWeight func(Weight) error
 	log       *slog.Logger
@@ -34,7 +34,7 @@ type Priority struct {
 	waiting int         // guarded by mu; how many wait, and not for long yet
 	touched time.Time   // guarded by mu; when something was last written
 	touch   *time.Timer // guarded by mu; not nil while that counts as waiting
-	lower   *time.Timer // guarded by mu; not nil while nobody waits and the weight is still high
+	lower   *time.Timer // guarded by mu; not nil while no client waits and the weight is still high
 	closed  bool        // guarded by mu; the weight does not change any more
 }
 
@@ -89,7 +89,7 @@ func (p *Priority) untouch() {
 	p.add(-1)
 }
 
-// add counts those who wait. It must be called with mu held.
+// add counts waiting clients. It must be called with mu held.
 func (p *Priority) add(n int) {
 	before := p.waiting
 	p.waiting += n
@@ -105,7 +105,7 @@ func (p *Priority) add(n int) {
 	}
 }
 
-// background lowers the weight, unless somebody began to wait meanwhile.
+// background lowers the weight, unless a client began to wait meanwhile.
 func (p *Priority) background() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,12 +14,13 @@ import (
 	"time"
 )
 
-// A weight says who runs next, but not where. If every CPU is busy, the kernel no longer
-// spreads the threads of a command, and of the server, over them: they queue up behind
-// each other. So while somebody waits for a sandbox, those that nobody waits for are kept
-// off some of the CPUs. They may use all of them again when nobody waits for any.
+// A weight decides which thread runs next, but not where. If every CPU is busy, the kernel
+// no longer spreads the threads of a command, and of the server, over them: they queue up
+// behind each other. So while a client waits for a sandbox, the sandboxes without a
+// waiting client are kept off some of the CPUs. They may use all of them again when no
+// client waits for any.
 
-// quietAfter is how long nobody must wait before all sandboxes may use all CPUs.
+// quietAfter is how long no client must wait before all sandboxes may use all CPUs.
 const quietAfter = time.Second
 
 // Scheduler divides the CPUs of this machine among the sandboxes of an instance.
@@ -27,7 +28,7 @@ type Scheduler struct {
 	instance string
 	cpus     cpus
 	log      *slog.Logger
-	changed  chan struct{} // holds one: somebody began or ceased to wait
+	changed  chan struct{} // holds one: a client began or ceased to wait
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
@@ -39,7 +40,7 @@ type Scheduler struct {
 type member struct {
 	group    Group
 	priority *Priority
-	waited   bool // guarded by the scheduler's mu; somebody waits for it
+	waited   bool // guarded by the scheduler's mu; a client waits for it
 	confined bool // guarded by the scheduler's mu; it is kept off some CPUs
 }
 
@@ -110,9 +111,9 @@ func (s *Scheduler) Close() {
 	s.running.Wait()
 }
 
-// divide confines whoever should be confined, and nobody else. It reports whether that
-// will change if nobody waits for long enough. Once divided, the CPUs stay so for a while:
-// who asked for one thing often asks for the next.
+// divide confines the sandboxes that should be confined, and no others. It reports whether
+// that will change if no client waits for long enough. Once divided, the CPUs stay so for
+// a while: a request is often followed by the next.
 func (s *Scheduler) divide(busy bool) bool {
 	s.mu.Lock()
 	waited, confined := false, false
@@ -129,8 +130,9 @@ func (s *Scheduler) divide(busy bool) bool {
 	return apart && !waited
 }
 
-// place confines one sandbox if nobody waits for it while the CPUs are divided. The lock
-// is taken for one at a time, so that whoever begins to wait for another is not kept.
+// place confines one sandbox if no client waits for it while the CPUs are divided. The
+// lock is taken for one at a time, so that a client that begins to wait for another
+// sandbox is not delayed.
 func (s *Scheduler) place(id string, apart bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +155,7 @@ func (s *Scheduler) confine(m *member, confined bool) {
 	}
 }
 
-// Join adds a sandbox, and returns what is to be told when somebody waits for it.
+// Join adds a sandbox, and returns its Priority, which is told when a client waits for it.
 func (s *Scheduler) Join(id string, log *slog.Logger) *Priority {
 	m := &member{group: s.Group(id)}
 	m.priority = newPriority(func(w Weight) error {
@@ -168,7 +170,7 @@ func (s *Scheduler) Join(id string, log *slog.Logger) *Priority {
 	}, log)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before := s.members[id]; before != nil { // somebody still has it open
+	if before := s.members[id]; before != nil { // another holder still has it open
 		m.confined = before.confined
 	}
 	s.members[id] = m

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A sandbox may be opened again before whoever had it has closed it: neither it nor where
-// it runs may be forgotten then.
+// A sandbox may be opened again before its previous holder has closed it: neither it nor
+// where it runs may be forgotten then.
 func TestSandboxThatIsOpenedAgainIsNotForgotten(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s := &Scheduler{instance: "none", cpus: cpus{all: "0,1", background: "1"}, log: log, members: make(map[string]*member)}

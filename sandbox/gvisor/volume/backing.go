@@ -74,8 +74,8 @@ func sameDisk(a, b *os.File) (bool, error) {
 	return err == nil && of[0].Dev == of[1].Dev, err
 }
 
-// openBacking opens and locks the ballast of an open volume. It returns nil if somebody
-// else has it locked, or if the files are in a plain directory.
+// openBacking opens and locks the ballast of an open volume. It returns nil if another
+// process has it locked, or if the files are in a plain directory.
 func (v Volume) openBacking() (_ *backing, err error) {
 	if there, err := v.IsMounted(); err != nil || !there {
 		return nil, err

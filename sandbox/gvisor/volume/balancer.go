@@ -127,7 +127,8 @@ func (r *balancer) leave(v Volume) {
 	e.close()
 }
 
-// remove returns once nobody touches a volume any more, which may then be closed.
+// remove returns once the balancer does not touch a volume any more, which may then be
+// closed.
 func (r *balancer) remove(v Volume) {
 	r.mu.Lock()
 	e := r.open[v.Dir]

@@ -22,9 +22,9 @@ import (
 //   - all other blocks inside belong to a file of ours, the ballast, and are holes in the
 //     image. The sandbox sees the free space it can really have: a full disk is ENOSPC.
 //
-// As a volume fills, more of the image is allocated first and then released by the
-// ballast. When blocks become free, the ballast takes them first and then they are punched
-// out. Whoever is killed in between leaves room unused, and never a block without room.
+// As a volume fills, more of the image is allocated first and then released by the ballast.
+// When blocks become free, the ballast takes them first and then they are punched out. A
+// process that is killed in between leaves space unused, and never a block without space.
 
 // ballastFile is where nothing in the sandbox can see it.
 const ballastFile = "ballast"
@@ -117,7 +117,7 @@ func (v Volume) balance(headroom, spare, times int64) (did bool, err error) {
 	if short {
 		err = b.release(min(headroom-has, spare))
 		if errors.Is(err, unix.ENOSPC) {
-			err = nil // somebody else took the room: the sandbox gets ENOSPC
+			err = nil // another process took the space: the sandbox gets ENOSPC
 		}
 	} else {
 		err = b.take(has - headroom)
@@ -126,7 +126,7 @@ func (v Volume) balance(headroom, spare, times int64) (did bool, err error) {
 }
 
 // shrink returns to the disk what was allocated of the image and never written. Everything
-// is synced and nobody writes any more, though the file system may stay active while
+// is synced and no process writes any more, though the file system may stay active while
 // others have it mounted.
 func (v Volume) shrink() error {
 	image, err := os.OpenFile(v.Image(), os.O_RDWR, 0)

@@ -179,7 +179,7 @@ func TestFailedSyncOfPlainFilesThatCannotBeNotedIsRemembered(t *testing.T) {
 	}
 }
 
-// immutable has a directory take no names, whoever asks.
+// immutable has a directory take no names, not even from root.
 func immutable(t *testing.T, dir string, is bool) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -16,7 +16,7 @@ import (
 )
 
 // intent lists the paths that a recovery is going to put back and that the next recovery
-// could take for removed by somebody. The order of durable steps is:
+// could mistake for paths that a user has removed. The order of durable steps is:
 //
 // 1. the intent, and recovered.json with the same paths;
 // 2. what was found is renamed, and the snapshot's version gets its name;
@@ -25,9 +25,8 @@ import (
 // 5. the failure of the volume is cleared, and the session may use it.
 //
 // A recovery that is killed between 1 and 4 leaves the intent to the next one, which does
-// the rest; after 4 everything that was reported is on the disk. Nobody but recoveries
-// writes to the volume before 5, so that an intent never undoes what somebody removed
-// later.
+// the rest; after 4 everything that was reported is on the disk. Only recoveries write to
+// the volume before 5, so that an intent never undoes what a user removed later.
 type intent struct {
 	Workspace uint64
 	Snapshot  dormouse.SnapshotID

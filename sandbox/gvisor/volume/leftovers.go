@@ -13,9 +13,10 @@ import (
 	"github.com/dormouse-run/dormouse/internal/atomicfile"
 )
 
-// SweepLeftovers removes what servers that were killed have left unfinished beside a volume: notes,
-// and images that have no name yet. The session is locked, so that nobody makes one of
-// those; notes of failures are written without the lock, and only old ones are nobody's.
+// SweepLeftovers removes what servers that were killed have left unfinished beside a
+// volume: notes, and images that have no name yet. The session is locked, so that none of
+// those is being made; notes of failures are written without the lock, and only old ones
+// are abandoned.
 func (v Volume) SweepLeftovers() error {
 	marks := filepath.Join(v.Dir, "marks")
 	errs := []error{atomicfile.Sweep(v.Dir)}

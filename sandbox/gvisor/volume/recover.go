@@ -129,7 +129,7 @@ func (s *Store) restore(ctx context.Context, v Volume, r sandbox.Recovery, now *
 			return err
 		}
 	}
-	now.Fresh = false // while nobody can use it yet: its failure is cleared after this
+	now.Fresh = false // while it cannot be used yet: its failure is cleared after this
 	if err := v.writeRecovered(now); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-// recoveredNote is what a recovery did that nobody has recorded yet.
+// recoveredNote is what a recovery did that is not in the log yet.
 func (v Volume) recoveredNote() string { return filepath.Join(v.Dir, "recovered.json") }
 
 func (v Volume) ReadRecovered() (*sandbox.Recovered, error) {

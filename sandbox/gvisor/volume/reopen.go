@@ -48,12 +48,12 @@ func (v Volume) reopen(ctx context.Context, r *sandbox.Recovered, size int64) er
 }
 
 // busyFor is how long a volume may stay mounted after its sandbox has ended. A kernel that
-// was killed takes a moment. Whoever has it longer is a process with a mount namespace of
-// its own that was started while the volume was mounted, and may have it for ever.
+// was killed takes a moment. A process that has it longer has a mount namespace of its own
+// and was started while the volume was mounted, and may have it for ever.
 const busyFor = 2 * time.Second
 
-// dropCaches has all later reads of a volume come from the disk. If somebody keeps its
-// file system active, the volume is replaced by a copy of what is on the disk.
+// dropCaches has all later reads of a volume come from the disk. If another process keeps
+// its file system active, the volume is replaced by a copy of what is on the disk.
 func (v Volume) dropCaches(ctx context.Context) error {
 	for until := time.Now().Add(busyFor); ; {
 		dev, err := loopDevice(v.Image())
@@ -127,5 +127,5 @@ func (v Volume) stopWrites() (err error) {
 	if !writable || mount.At("", v.Mountpoint(), "", unix.MS_REMOUNT|unix.MS_RDONLY|volumeFlags, "") == nil {
 		return nil
 	}
-	return v.abort() // it has aborted, or somebody writes to it
+	return v.abort() // it has aborted, or a process writes to it
 }

@@ -181,8 +181,8 @@ func TestVolumeBeyondRepairIsSetAside(t *testing.T) {
 	}
 }
 
-// Whoever dies while a volume is set aside leaves the old one or the new one in its place,
-// and the next tells where the old one is.
+// A process that is killed while it sets a volume aside leaves the old one or the new one
+// in its place, and the next process reports where the old one is.
 func TestVolumeThatIsSetAsideIsKeptWhoeverDies(t *testing.T) {
 	steps := 1
 	for n := 0; n <= steps; n++ {
@@ -219,8 +219,8 @@ func (d *testStore) openAs(v Volume) (Volume, error) {
 	return v, d.Open(v, Volume{Dir: d.path("none")}, d.limits)
 }
 
-// A session whose files lay in a volume never goes on in a plain directory, where nothing
-// limits them, nor with an empty one that nobody has told of.
+// A session whose files were in a volume never goes on in a plain directory, where nothing
+// limits them, nor with an empty volume without a report of it.
 func TestVolumeThatIsGoneIsReplacedAndTold(t *testing.T) {
 	for name, leave := range map[string]func(*testing.T, Volume){
 		"renamed by a program before this one": func(t *testing.T, v Volume) {

@@ -44,7 +44,7 @@ const (
 	fsckPasses      = 2  // what is left by one is corrected by the next
 )
 
-// checkFileSystem runs e2fsck on a volume that nobody has mounted.
+// checkFileSystem runs e2fsck on a volume that is not mounted anywhere.
 func (v Volume) checkFileSystem(ctx context.Context) error {
 	fsck, err := findTool("e2fsck")
 	if err != nil {

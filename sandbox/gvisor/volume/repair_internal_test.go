@@ -61,8 +61,8 @@ func wipe(t *testing.T, v Volume, from, to int64) {
 	must(t, errors.Join(err, f.Close()))
 }
 
-// A volume that others hold on to, and whose file system has given up, has failed, though
-// it is open nowhere here and nobody could note it.
+// A volume that other processes keep mounted, and whose file system has aborted, has
+// failed, though it is not open here and the failure was not noted.
 func TestHeldVolumeThatGaveUpHasFailed(t *testing.T) {
 	d, v := newHeld(t)
 	must(t, v.abort())
@@ -71,8 +71,8 @@ func TestHeldVolumeThatGaveUpHasFailed(t *testing.T) {
 	wantCondition(t, v, sandbox.Failed)
 }
 
-// What was recorded is not told again; what was recovered after that is told all the same,
-// though nobody came to note that the first is recorded.
+// What was recorded is not reported again; what was recovered after that is still
+// reported, though the note of the first was not removed.
 func TestRecoveryAfterOneThatIsRecordedIsAnother(t *testing.T) {
 	d, v := newFailing(t)
 	first, err := d.Recover(t.Context(), recovery(t))

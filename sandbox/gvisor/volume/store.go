@@ -161,7 +161,7 @@ func (s *Store) DropAhead(v Volume) error {
 	if _, err := os.Stat(v.Image()); err != nil {
 		return nil //nolint:nilerr // there is none, or it is the session's by now
 	}
-	// Whoever still has it open keeps no blocks.
+	// A process that still has it open keeps no blocks.
 	if err := errors.Join(v.Close(), os.Truncate(v.Image(), 0)); err != nil {
 		return fmt.Errorf("give up a volume made ahead: %w", err)
 	}
@@ -206,8 +206,8 @@ var canceled = func() context.Context {
 	return ctx
 }()
 
-// Discard unmounts a volume that is going to be removed, without syncing it. Whoever still
-// has it open keeps no blocks.
+// Discard unmounts a volume that is going to be removed, without syncing it. A process
+// that still has it open keeps no blocks.
 func (s *Store) Discard(v Volume) error {
 	s.balancer.remove(v)
 	if err := mount.UnmountAll(v.Mountpoint()); err != nil {

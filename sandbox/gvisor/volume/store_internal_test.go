@@ -142,7 +142,7 @@ func (d *testStore) fill(t *testing.T) (free func()) {
 	return func() { must(t, os.Remove(name)) }
 }
 
-// What was written to a volume is in it, whoever has filled the disk meanwhile.
+// What was written to a volume is in it, even if the disk was filled meanwhile.
 func TestAFullDiskDestroysNothingThatWasWritten(t *testing.T) {
 	d := newDisk(t, 160)
 	quiet, greedy := d.session(t, "quiet"), d.session(t, "greedy")
@@ -175,7 +175,7 @@ func TestAVolumeGrowsUntilTheReserve(t *testing.T) {
 	v := d.session(t, "a")
 	d.balancer.join(v, MaxHeadroom)
 	var n int64
-	for before := int64(-1); n > before; { // whoever is quicker than the balance tries again
+	for before := int64(-1); n > before; { // if a write is quicker than the balancer, it is repeated
 		before = n
 		n += write(t, v.Path(fmt.Sprint(n)), 1<<40)
 		for d.onDisk(t).spare() > 0 { // until it can have no more
@@ -192,7 +192,7 @@ func TestAVolumeGrowsUntilTheReserve(t *testing.T) {
 	wantCondition(t, v, sandbox.Sound)
 }
 
-// However many volumes are open, most of the disk is left to whoever needs it.
+// However many volumes are open, most of the disk is left to other uses.
 func TestHeadroomIsSharedByAllVolumes(t *testing.T) {
 	on := disk{total: 100 << 30, free: 60 << 30}
 	for _, volumes := range []int{1, 10, 100} {

@@ -131,7 +131,7 @@ func (v Volume) Available() (bool, error) {
 }
 
 // MountOpened mounts a volume here that a server in another mount namespace has opened. It
-// does nothing if nobody has.
+// does nothing if no server has.
 func (v Volume) MountOpened() error {
 	dev, err := loopDevice(v.Image())
 	if err != nil || dev == nil {
@@ -161,7 +161,7 @@ func (v Volume) Close() error {
 		}
 		return mount.UnmountAll(v.Mountpoint())
 	}
-	failed := v.Sync() // a failure is noted, and returned to whoever opens the volume next
+	failed := v.Sync() // a failure is noted, and returned to the next that opens the volume
 	if err := mount.UnmountAll(v.Mountpoint()); err != nil || failed != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (v Volume) markClosed() error {
 		return err
 	}
 	if err := v.Sync(); err != nil {
-		return nil //nolint:nilerr // it is noted, and returned to whoever opens the volume next
+		return nil //nolint:nilerr // it is noted, and returned to the next that opens the volume
 	}
 	return os.Remove(v.openedNote())
 }
@@ -230,8 +230,8 @@ func (v Volume) Sync() error {
 	return nil
 }
 
-// Quiesce returns once nobody writes to the volume of a hibernated session and everything
-// is in its image. Nobody can begin to while the session is locked.
+// Quiesce returns once no process writes to the volume of a hibernated session and
+// everything is in its image. None can begin to while the session is locked.
 func (v Volume) Quiesce(ctx context.Context) error {
 	done, err := v.LockCleanup(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package layertest has a workspace that is written to at random, and compares
-// what it was like with what became of it.
+// Package layertest makes random changes to a workspace, and compares the
+// workspace with what was made of it.
 package layertest
 
 import (

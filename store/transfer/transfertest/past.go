@@ -1,4 +1,5 @@
-// Package transfertest has a deployment that servers have used, and shows what is in one.
+// Package transfertest has a deployment that servers have used, and prints the contents
+// of a deployment.
 package transfertest
 
 import (
@@ -181,7 +182,7 @@ func Documents(t *testing.T, d transfer.Deployment) (all []archive.Version) {
 
 // The sessions of an old deployment.
 const (
-	Fresh   dormouse.SessionID = "sesn_1fresh"  // nobody ever claimed it
+	Fresh   dormouse.SessionID = "sesn_1fresh"  // never claimed
 	Long    dormouse.SessionID = "sesn_2long"   // several pages of history
 	Large   dormouse.SessionID = "sesn_3large"  // payloads in blobs, one of them in the queue
 	Working dormouse.SessionID = "sesn_4open"   // a turn with a model call that is open, and a prompt behind it

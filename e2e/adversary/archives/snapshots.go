@@ -25,7 +25,7 @@ import (
 	"github.com/dormouse-run/dormouse/snapshot/layer"
 )
 
-func captures() []Case {
+func snapshots() []Case {
 	return []Case{
 		{"capture-devices", "a workspace with devices and sockets in it", devices},
 		{"capture-mounted", "a workspace that something is mounted in", mountedInside},
@@ -260,7 +260,7 @@ func exchanged(ctx context.Context, w *World) (string, error) {
 	if err := halt(); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d captures beside %d changes have nothing of it", rounds, n), w.empty()
+	return fmt.Sprintf("%d snapshots beside %d changes have nothing of it", rounds, n), w.empty()
 }
 
 // grows appends to a file for ever. A snapshot has no more of it than its size when it

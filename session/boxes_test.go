@@ -119,6 +119,13 @@ func (b *boxes) kill(generation uint64) {
 	}
 }
 
+// lives reports whether a sandbox has not ended.
+func (b *boxes) lives(name boxName) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.boxes[name] != nil && !b.boxes[name].dead
+}
+
 func (b *boxes) end(name boxName) {
 	if box := b.boxes[name]; box != nil && !box.dead {
 		box.dead = true

@@ -78,6 +78,9 @@ func (d *snapshotDriver) Snapshot(ctx context.Context, c sandbox.SnapshotRequest
 	d.looks++
 	holds, broken, left, files := d.holds, d.broken, d.left, maps.Clone(d.files[c.Workspace.Number])
 	d.mu.Unlock()
+	if c.Handle != nil && !d.boxes.lives(boxName{c.Fence.Session, c.Fence.Generation}) {
+		return sandbox.SnapshotResult{}, sandbox.ErrGone
+	}
 	if holds != nil {
 		select {
 		case <-holds:
@@ -452,6 +455,30 @@ func TestOfTooManySnapshotsTheOldestGo(t *testing.T) {
 		}
 		h.checked()
 	}, func(h *house) { h.keep.MaxCount = 2 })
+}
+
+// Nothing watches the sandbox of a session that is not in memory. A snapshot that is asked
+// for then is of the files that it left.
+func TestASnapshotIsTakenThoughTheSandboxDiedWhileNothingWatchedIt(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("p1", script("effect x"))
+		settle(time.Second)
+		h.close()
+		h.boxes.kill(1)
+		d.write("a", "written before it died")
+		h.open()
+		settle(time.Second)
+		got, err := h.live.Snapshot(t.Context(), h.id, dormouse.User("ada"), dormouse.SnapshotAsk{Label: "asked"})
+		if err != nil || got.Label != "asked" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		settle(time.Second)
+		if s := h.state(); s.Sandbox.Phase != law.SandboxCold || h.count(dormouse.SandboxLost) != 1 || h.count(dormouse.SnapshotSkipped) != 0 {
+			t.Errorf("the sandbox is %s, lost %d times, %d snapshots were given up", s.Sandbox.Phase, h.count(dormouse.SandboxLost), h.count(dormouse.SnapshotSkipped))
+		}
+		h.checked()
+	})
 }
 
 // Deleting the newest snapshot keeps the files; the next turn begins when there is another

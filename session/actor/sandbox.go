@@ -287,7 +287,7 @@ func (a *Actor) attached(ctx context.Context, generation uint64, live sandbox.Sa
 		a.watch(ctx, generation, live)
 		return nil
 	case errors.Is(err, sandbox.ErrGone):
-		return a.sandboxFailed(ctx, generation, fmt.Errorf("the sandbox died while nobody watched: %w", err))
+		return a.sandboxFailed(ctx, generation, diedUnwatched(err))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, runner.ErrStale):
@@ -363,6 +363,11 @@ func causeOfDeath(live sandbox.Sandbox) error {
 		return fmt.Errorf("the sandbox died: %w", m.ExitCause())
 	}
 	return errors.New("the sandbox died")
+}
+
+// diedUnwatched says that a sandbox was found to be gone.
+func diedUnwatched(err error) error {
+	return fmt.Errorf("the sandbox died while nobody watched: %w", err)
 }
 
 // maxFreezes is how often it is tried to keep what runs in a sandbox before it is

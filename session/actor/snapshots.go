@@ -86,6 +86,11 @@ func (a *Actor) reconcileSnapshot(ctx context.Context, w law.Wanted) error {
 				a.postpone(ctx)
 				return err
 			}
+			if errors.Is(err, sandbox.ErrGone) && state.Sandbox.Phase == law.SandboxActive {
+				// The actor may not be attached, and then nothing else reports it. The snapshot is
+				// taken of the files that the sandbox left.
+				return a.sandboxFailed(ctx, state.Sandbox.Generation, diedUnwatched(err))
+			}
 			if taken != nil {
 				taken.Live = open
 			}

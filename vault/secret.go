@@ -20,16 +20,25 @@ var errMarshal = errors.New("a secret is not marshalled")
 
 // Secret is the value of a credential. However it is printed, logged or marshalled, it
 // does not show: only Reveal returns it, which package egress alone may call.
-type Secret struct{ value string }
+type Secret struct {
+	// value is behind a pointer because fmt calls no method of a secret that is in an
+	// unexported field, and prints what it finds: of a pointer, the address.
+	value *string
+}
 
 // NewSecret returns the secret that has this value.
-func NewSecret(value string) Secret { return Secret{value} }
+func NewSecret(value string) Secret { return Secret{&value} }
 
 // Reveal returns the value.
-func (s Secret) Reveal() string { return s.value }
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
 
 // IsZero reports whether there is no value.
-func (s Secret) IsZero() bool { return s.value == "" }
+func (s Secret) IsZero() bool { return s.Reveal() == "" }
 
 // String implements fmt.Stringer.
 func (Secret) String() string { return redacted }

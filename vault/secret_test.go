@@ -20,7 +20,8 @@ func TestASecretCannotBePrinted(t *testing.T) {
 		Name   string
 		Secret vault.Secret
 		Ref    *vault.Secret
-	}{"n", s, &s}
+		hidden vault.Secret
+	}{"n", s, &s, s}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%T %v"} {
 		for _, v := range []any{s, &s, holder, &holder, []vault.Secret{s}, map[string]vault.Secret{"k": s}} {
 			if out := fmt.Sprintf(verb, v, v); strings.Contains(out, canary) || strings.Contains(out, fmt.Sprintf("%x", canary)) {

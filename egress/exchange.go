@@ -64,11 +64,14 @@ func (w *sessionProxy) exchange(rw http.ResponseWriter, r *http.Request, rec *re
 	r.Header.Del("Host")
 	if r.ContentLength != 0 {
 		r.Body = &metered{r.Body, &rec.sent, e.alive}
-		if r.ProtoMajor == 1 {
-			_ = http.NewResponseController(rw).EnableFullDuplex()
-		}
 	}
 	rw.Header()["Content-Type"], rw.Header()["Date"] = nil, nil // the response's own or none
+	if len(r.TransferEncoding) > 0 && e.http1 {
+		// The answer may come while the body does. What is left of the body at the end would
+		// end the connection without a word, so that the program is told.
+		_ = http.NewResponseController(rw).EnableFullDuplex()
+		rw.Header().Set("Connection", "close")
+	}
 	(&httputil.ReverseProxy{
 		Transport:      e,
 		Rewrite:        func(p *httputil.ProxyRequest) { rewriteSecure(p, rec.to) },

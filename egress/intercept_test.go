@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,12 +217,10 @@ func TestAnUpstreamThatCannotBeTrustedIsSentNothing(t *testing.T) { // E74
 
 func TestARedirectIsThePrograms(t *testing.T) { // E62
 	both(t, func(t *testing.T, h2 bool) {
-		asked := 0
-		var w *world
-		w = newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
-			asked++
-			_, port, _ := net.SplitHostPort(w.host)
-			http.Redirect(rw, r, "https://other.example:"+port+"/?t="+r.Header.Get("Authorization"), 300+asked)
+		var asked atomic.Int64
+		w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+			_, port, _ := net.SplitHostPort(r.Host)
+			http.Redirect(rw, r, "https://other.example:"+port+"/?t="+r.Header.Get("Authorization"), http.StatusMultipleChoices+int(asked.Add(1)))
 		})
 		c := w.program(t, h2)
 		for range 8 {
@@ -230,8 +229,8 @@ func TestARedirectIsThePrograms(t *testing.T) { // E62
 				t.Errorf("%s %q %s", res.Status, res.Header, body)
 			}
 		}
-		if asked != 8 {
-			t.Errorf("%d requests", asked)
+		if n := asked.Load(); n != 8 {
+			t.Errorf("%d requests", n)
 		}
 	})
 }

@@ -19,8 +19,8 @@ const (
 	// mask stands where a byte of a secret was. What is masked keeps its length, so that
 	// lengths, ranges and frames around it stay true.
 	mask = '*'
-	// minPattern is the length of the shortest pattern that is looked for. A shorter one
-	// would be found everywhere.
+	// minPattern is the length of the shortest secret, and of the shortest form of one, that
+	// is looked for. A shorter one would be found everywhere.
 	minPattern = 4
 	// open is how many bytes of what may become a secret are let go of where an answer is
 	// expected to what was said so far; of a short secret, as many as fit in openShare of it.
@@ -32,6 +32,9 @@ const (
 func patterns(secrets []string) []string {
 	var found []string
 	for _, s := range secrets {
+		if len(s) < minPattern {
+			continue
+		}
 		found = append(found, s, html.EscapeString(s), hex.EncodeToString([]byte(s)), strings.ToUpper(hex.EncodeToString([]byte(s))))
 		for _, escaped := range []string{url.QueryEscape(s), url.PathEscape(s), percent(s)} {
 			found = append(found, escaped, lowerEscapes(escaped))

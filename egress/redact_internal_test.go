@@ -179,6 +179,7 @@ func naive(body []byte, patterns []string) []byte {
 func FuzzRedactor(f *testing.F) {
 	f.Add("abcdabcd", "abcabcdabcdabcdxabcd", uint8(1))
 	f.Add("aaaa", "aaaaaaaaaaa", uint8(3))
+	f.Add("\xff", "\xff", uint8(0)) // short, and long in JSON
 	f.Add(hard, "x"+hard+base64.StdEncoding.EncodeToString([]byte("u:"+hard)), uint8(7))
 	f.Fuzz(func(t *testing.T, secret, body string, step uint8) {
 		if len(secret) > 64 || len(body) > 4096 {

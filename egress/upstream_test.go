@@ -138,8 +138,8 @@ func TestARequestWithEffectsIsSentOnceAtMost(t *testing.T) { // K9, K10
 			}
 			t.Cleanup(plain.CloseIdleConnections)
 			repeats := false
-			for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "MKCOL"} {
-				for _, key := range []string{"", "Idempotency-Key", "X-Idempotency-Key", "X-idempotency-key"} {
+			for _, method := range []string{"POST", "DELETE"} {
+				for _, key := range []string{"", "Idempotency-Key", "x-idempotency-key"} {
 					for _, body := range []string{"", "x"} {
 						once := func(c *http.Client) int64 {
 							for len(d.headers) > 0 {

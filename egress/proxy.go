@@ -6,6 +6,11 @@
 // was dialled; that only public addresses and what the operator listed are
 // reached, and of these only hosts that the session names if its network is
 // limited; and that nothing it carries outlives the context it was served under.
+//
+// With Options.Credentials it also promises that a secret leaves only in requests that a
+// grant of the session covers, to a host whose certificate was verified; that it does not
+// come back; and that a request with a credential and effects is recorded before its first
+// byte and sent once at most. docs/egress.md has the reasons.
 package egress
 
 import (

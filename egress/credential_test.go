@@ -280,6 +280,17 @@ func try(ctx context.Context, c *http.Client, method, to string, body io.Reader,
 	return res, string(text), nil
 }
 
+// request waits for the line of the first request inside a connection. That of the connection
+// may come before it.
+func (w *world) request(t testing.TB) line {
+	t.Helper()
+	for n := 1; ; n++ {
+		if l := w.audit.lines(t, n)[n-1]; l.Method != http.MethodConnect {
+			return l
+		}
+	}
+}
+
 // both runs a test with a program that speaks HTTP/1 and one that speaks HTTP/2.
 func both(t *testing.T, run func(t *testing.T, h2 bool)) {
 	for _, h2 := range []bool{false, true} {

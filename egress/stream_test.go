@@ -323,7 +323,7 @@ func TestAWebSocketHasACredentialAndItsFramesAreMasked(t *testing.T) {
 	if _, _, err := c.Read(t.Context()); err == nil || time.Since(since) > time.Second {
 		t.Errorf("%v after %v", err, time.Since(since))
 	}
-	if l := w.audit.lines(t, 1)[0]; l.Verdict != "revoked" || l.Credential != "vcrd_1" || l.Sent == 0 || l.Received == 0 {
+	if l := w.request(t); l.Verdict != "revoked" || l.Credential != "vcrd_1" || l.Sent == 0 || l.Received == 0 {
 		t.Errorf("%+v", l)
 	}
 }

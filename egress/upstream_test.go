@@ -274,8 +274,8 @@ func TestAnOpBeginsBeforeTheFirstByteAndEndsAsItEnded(t *testing.T) {
 		if begun, _ := w.journal.take(t); len(begun) > 0 {
 			t.Errorf("%v", begun)
 		}
-		w.server.CloseClientConnections()
-		w.server.Close()
+		const closed = "127.0.0.1:1" // no port that anybody is given
+		w = (&world{ca: newCA(t), keeper: &keeper{}, journal: &journal{}}).serve(t, closed)
 		if res, _ := send(t, w.program(t, h2), "POST", "https://"+w.host+"/", strings.NewReader("x"), "Authorization", placeholder); res.StatusCode != http.StatusBadGateway {
 			t.Error(res.Status)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -11,20 +13,45 @@ import (
 // maxMethod is how much of a method the audit keeps.
 const maxMethod = 32
 
-// record is what the audit says of one request. It holds no header, no path and
-// no query.
+const (
+	// maxPath is how much of a path the audit keeps.
+	maxPath = 512
+	// maxNotes is how many credentials the audit tells about that were not attached.
+	maxNotes = 4
+)
+
+// record is what the audit says of one request. It holds no header and no query, and a
+// path only of requests that could have been given a credential.
 type record struct {
 	method  string
 	to      target
+	path    string
 	verdict string
 	err     error
 	start   time.Time
+
+	credentials []string // that were attached
+	notes       []string // why others were not
 
 	sent, received atomic.Int64 // payload bytes, from the sandbox and to it
 }
 
 func newRecord(method string) *record {
 	return &record{method: method[:min(len(method), maxMethod)], verdict: verdictAllowed, start: time.Now()}
+}
+
+// used says that a credential was attached.
+func (r *record) used(g *Grant) {
+	if !slices.Contains(r.credentials, g.Credential) {
+		r.credentials = append(r.credentials, g.Credential)
+	}
+}
+
+// note says why a credential was not attached.
+func (r *record) note(g *Grant, why string) {
+	if len(r.notes) < maxNotes {
+		r.notes = append(r.notes, g.Credential+": "+why)
+	}
 }
 
 func (r *record) write(ctx context.Context, log *slog.Logger) {
@@ -36,6 +63,15 @@ func (r *record) write(ctx context.Context, log *slog.Logger) {
 		slog.Int64("sent", r.sent.Load()),
 		slog.Int64("received", r.received.Load()),
 		slog.Duration("duration", time.Since(r.start)),
+	}
+	if r.path != "" {
+		attrs = append(attrs, slog.String("path", r.path))
+	}
+	if len(r.credentials) > 0 {
+		attrs = append(attrs, slog.String("credential", strings.Join(r.credentials, " ")))
+	}
+	if len(r.notes) > 0 {
+		attrs = append(attrs, slog.String("not_attached", strings.Join(r.notes, "; ")))
 	}
 	if r.err != nil {
 		attrs = append(attrs, slog.String("error", r.err.Error()))

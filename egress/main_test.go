@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,6 +27,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 30 * time.Second
+
+// quiet is for servers whose complaints are expected.
+var quiet = log.New(io.Discard, "", 0)
 
 // names is a resolver that knows what it is told, and what it was asked.
 type names struct {
@@ -217,8 +221,16 @@ func (a *audit) Write(b []byte) (int, error) {
 	return a.text.Write(b)
 }
 
+func (a *audit) peek() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.text.String()
+}
+
 type line struct {
 	Msg, Session, Method, Host, Verdict, Error string
+	Path, Credential                           string
+	NotAttached                                string `json:"not_attached"`
 	Port                                       int
 	Sent, Received                             int64
 }

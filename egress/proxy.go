@@ -6,11 +6,17 @@
 // was dialled; that only public addresses and what the operator listed are
 // reached, and of these only hosts that the session names if its network is
 // limited; and that nothing it carries outlives the context it was served under.
+//
+// With Options.Credentials it also promises that a secret leaves only in requests that a
+// grant of the session covers, to a host whose certificate was verified; that it does not
+// come back; and that a request with a credential and effects is recorded before its first
+// byte and sent once at most. docs/egress.md has the reasons.
 package egress
 
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
@@ -67,6 +73,18 @@ type Options struct {
 	Names []string
 	// Resolver is nil for the machine's own.
 	Resolver Resolver
+	// Credentials says which credentials sessions may use. Without it no connection is
+	// intercepted and no ClientHello is read.
+	Credentials Credentials
+	// Authority signs the certificates by which the proxy stands in for the hosts that
+	// credentials are for. Without it these hosts cannot be reached.
+	Authority *Authority
+	// Journal records requests with a credential that have effects. Without it these are
+	// not sent.
+	Journal Journal
+	// RootCAs is whom the hosts that credentials are for are verified against, or nil for
+	// those of the machine.
+	RootCAs *x509.CertPool
 	// Logger gets one line for each request: of a session that makes many, the first of
 	// every ten seconds, and how many were left out. Refused ones have an allowance of
 	// their own.
@@ -117,6 +135,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener, who Session) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := newSessionProxy(ctx, p, who)
+	w.startInside(ctx)
 	s := &http.Server{
 		Handler:                      http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.serve(ctx, rw, r) }),
 		ReadHeaderTimeout:            p.opts.HeaderTimeout,
@@ -132,6 +151,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener, who Session) error {
 	ended := ctx.Err() != nil
 	cancel()
 	_ = s.Close()
+	w.stopInside()
 	w.close()
 	if ended || errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -148,6 +168,10 @@ type sessionProxy struct {
 	refused   *lograte.Handler // of those that did not
 	quiet     *log.Logger      // what net/http has to say
 	transport *http.Transport
+	inside    *inside   // nil without credentials
+	secure    *upstream // what is reached on behalf of credentials
+	redactors redactors
+	swaps     chan struct{} // holds one for each body that is in memory
 
 	mu      sync.Mutex
 	closed  bool           // guarded by mu; no request enters any more
@@ -170,6 +194,8 @@ func newSessionProxy(ctx context.Context, p *Proxy, who Session) *sessionProxy {
 		MaxIdleConns:           p.opts.MaxConns,
 		MaxResponseHeaderBytes: maxHead,
 	}
+	w.secure = newUpstream(ctx, w)
+	w.swaps = make(chan struct{}, maxSwaps)
 	return w
 }
 
@@ -191,4 +217,5 @@ func (w *sessionProxy) close() {
 	w.audit.Flush()
 	w.refused.Flush()
 	w.transport.CloseIdleConnections()
+	w.secure.close()
 }

@@ -24,13 +24,7 @@ func (w *sessionProxy) serve(ctx context.Context, rw http.ResponseWriter, r *htt
 	}
 	defer w.running.Done()
 	rec := newRecord(r.Method)
-	defer func() {
-		log := w.audit
-		if rec.verdict != verdictAllowed {
-			log = w.refused
-		}
-		rec.write(ctx, slog.New(log))
-	}()
+	defer func() { w.audited(ctx, rec) }()
 	var err error
 	rec.to, err = destination(r)
 	policy := w.proxy.opts.Policy(w.who)
@@ -41,10 +35,20 @@ func (w *sessionProxy) serve(ctx context.Context, rw http.ResponseWriter, r *htt
 	case err != nil:
 		fail(ctx, rw, rec, err)
 	case r.Method == http.MethodConnect:
-		w.tunnel(ctx, rw, rec)
+		w.tunnel(ctx, rw, rec, policy.Network == Limited)
 	default:
+		w.noteUnattached(ctx, rec, r.Header)
 		w.forward(rw, r, rec)
 	}
+}
+
+// audited writes what became of a request.
+func (w *sessionProxy) audited(ctx context.Context, rec *record) {
+	log := w.audit
+	if rec.verdict != verdictAllowed {
+		log = w.refused
+	}
+	rec.write(ctx, slog.New(log))
 }
 
 // destination reads where a request wants to go from its first line. The Host
@@ -127,15 +131,21 @@ func rewrite(p *httputil.ProxyRequest, to target) {
 	p.Out.Header.Del("Via")
 }
 
-// fail answers a request that failed.
+// fail answers a request that failed, and ends its connection: of a body nobody reads, or
+// a deadline.
 func fail(ctx context.Context, rw http.ResponseWriter, rec *record, err error) {
+	rw.Header().Set("Connection", "close")
+	failKept(ctx, rw, rec, err)
+}
+
+// failKept answers a request that failed.
+func failKept(ctx context.Context, rw http.ResponseWriter, rec *record, err error) {
 	to := "The request"
 	if rec.to.host != "" {
 		to = rec.to.String()
 	}
 	a := explain(ctx, to, err)
 	rec.verdict, rec.err = a.verdict, err
-	rw.Header().Set("Connection", "close") // of a body nobody reads, or a deadline
 	a.write(rw)
 }
 

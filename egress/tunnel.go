@@ -19,7 +19,16 @@ const looks = 5
 // tunnel answers CONNECT: it reaches the target and then carries bytes.
 // A program may end its side at once and still wait for an answer, so that the
 // request's own context says nothing here.
-func (w *sessionProxy) tunnel(ctx context.Context, rw http.ResponseWriter, rec *record) {
+func (w *sessionProxy) tunnel(ctx context.Context, rw http.ResponseWriter, rec *record, limited bool) {
+	granted, err := w.grants(ctx)
+	if err != nil {
+		fail(ctx, rw, rec, err)
+		return
+	}
+	if len(covering(granted, rec.to)) > 0 {
+		w.intercept(ctx, rw, rec)
+		return
+	}
 	outside, err := w.proxy.dial(ctx, rec.to)
 	if err != nil {
 		fail(ctx, rw, rec, err)
@@ -39,18 +48,36 @@ func (w *sessionProxy) tunnel(ctx context.Context, rw http.ResponseWriter, rec *
 	defer stop()
 	_ = inside.SetWriteDeadline(time.Now().Add(w.proxy.opts.IdleTimeout))
 	if _, err = io.WriteString(inside, "HTTP/1.1 200 Connection established\r\n\r\n"); err == nil {
-		err = early(outside, buffered.Reader, rec, w.proxy.opts.IdleTimeout)
+		err = w.splice(inside, buffered.Reader, outside, rec, limited)
 	}
-	if err == nil {
-		err = join(bare(inside), outside, w.proxy.opts.IdleTimeout, rec)
-	}
+	var no *refusal
 	switch {
 	case ctx.Err() != nil:
 		rec.verdict = verdictGone
+	case errors.As(err, &no):
+		rec.verdict = verdictRefused
 	case errors.Is(err, errSilent):
 		rec.verdict = verdictTimeout
 	}
 	rec.err = err
+}
+
+// splice carries what a tunnel is for. On a limited network the program's ClientHello has
+// to name the host that was asked for.
+func (w *sessionProxy) splice(inside net.Conn, buffered *bufio.Reader, outside net.Conn, rec *record, limited bool) error {
+	idle := w.proxy.opts.IdleTimeout
+	if !limited || w.proxy.opts.Credentials == nil {
+		if err := early(outside, buffered, rec, idle); err != nil {
+			return err
+		}
+		return join(bare(inside), outside, idle, rec)
+	}
+	return joinAfter(bare(inside), outside, idle, rec, func(p *pair) error {
+		if err := p.compare(inside, buffered, outside, rec, w.proxy.opts.HeaderTimeout); err != nil {
+			return err
+		}
+		return early(outside, buffered, rec, idle)
+	})
 }
 
 // early sends on what came along with the head.
@@ -76,10 +103,22 @@ func bare(c net.Conn) net.Conn {
 // join carries bytes both ways. An end of one way is passed on as such, and the
 // other way goes on; a break or silence ends both.
 func join(inside, outside net.Conn, idle time.Duration, rec *record) error {
+	return joinAfter(inside, outside, idle, rec, func(*pair) error { return nil })
+}
+
+// joinAfter carries what comes from inside once first has no objection. The other way
+// does not wait, as with some protocols the far end speaks first.
+func joinAfter(inside, outside net.Conn, idle time.Duration, rec *record, first func(*pair) error) error {
 	t := &pair{idle: idle, start: time.Now()}
 	var back error
 	var running sync.WaitGroup
 	running.Go(func() { back = t.carry(inside, outside, &rec.received) })
+	if err := first(t); err != nil {
+		_ = inside.Close()
+		_ = outside.Close()
+		running.Wait()
+		return err
+	}
 	forth := t.carry(outside, inside, &rec.sent)
 	running.Wait()
 	return errors.Join(forth, back)
@@ -112,7 +151,7 @@ func (p *pair) carry(to, from net.Conn, count *atomic.Int64) error {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 		case time.Since(now) >= p.idle+stretch:
 			err = errSilent // the other side does not read any more
-		case time.Since(p.start)-time.Duration(p.latest.Load()) < p.idle+stretch:
+		case !p.silent():
 			continue
 		default:
 			err = errSilent
@@ -121,6 +160,11 @@ func (p *pair) carry(to, from net.Conn, count *atomic.Int64) error {
 		_ = from.Close()
 		return err
 	}
+}
+
+// silent reports whether nothing came either way for too long.
+func (p *pair) silent() bool {
+	return time.Since(p.start)-time.Duration(p.latest.Load()) >= p.idle+p.idle/looks
 }
 
 // closeWrite tells the peer that nothing more comes. One that has gone already

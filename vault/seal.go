@@ -89,6 +89,9 @@ type Vault struct{ Ring }
 // New returns the vault whose keys these are.
 func New(keys Ring) *Vault { return &Vault{keys} }
 
+// String says where the keys are.
+func (v *Vault) String() string { return fmt.Sprint(v.Ring) }
+
 // Seal seals a value for a place under a key, or under the newest if none is named.
 func (v *Vault) Seal(ctx context.Context, key string, at dormouse.SecretPlace, value string) (string, error) {
 	k, err := v.key(ctx, key)

@@ -89,17 +89,16 @@ func (c *Catalog) keyTaken(ctx context.Context, d store.Document, a Auth) error 
 	return conflictf("%s: the vault has the credential %s for that already; update it, or archive it first", field, found[0].ID)
 }
 
-// admit decides whether a credential that was inserted stays. Creations of a vault are put
-// into one order by writing the vault's record: who writes it has listed everything
-// that was decided before, and found room. One that finds too many leaves if it is beyond
-// the oldest that fit, and else waits for the others to leave. Among those that wait in
-// vain, since what is beyond was decided before, the youngest gives up first.
+// admit decides whether a credential that was inserted stays. It looks only after it was
+// inserted, as every other does: so of several that are too many together, the one that
+// was inserted last sees all of them, and nobody counts too few. One that finds too
+// many leaves if it is beyond the oldest that fit, and else waits for the others to leave.
+// If those do not, since they looked before it came, the youngest that waits gives up first.
 func (c *Catalog) admit(ctx context.Context, d store.Document) error {
 	vault := d.Kind[len(kindCredentials):]
-	const tries, pause, patience = 1000, 5 * time.Millisecond, 10
-	waited := 0
-	for range tries {
-		was, v, err := c.findVault(ctx, d.Tenant, vault)
+	const pause, patience = 5 * time.Millisecond, 10
+	for waited := 0; ; waited++ {
+		_, v, err := c.findVault(ctx, d.Tenant, vault)
 		if err != nil {
 			return err
 		}
@@ -107,28 +106,17 @@ func (c *Catalog) admit(ctx context.Context, d store.Document) error {
 			return err
 		}
 		active, err := c.activeCredentials(ctx, d.Tenant, vault)
-		if err != nil {
+		if err != nil || len(active) <= maxCredentials {
 			return err
 		}
-		if len(active) > maxCredentials {
-			younger := maxCredentials - slices.IndexFunc(active, func(k keptCredential) bool { return k.ID == d.ID })
-			if waited++; younger <= 0 || waited > younger*patience {
-				return errVaultFull
-			}
-			if err := sleep.For(ctx, pause); err != nil {
-				return err
-			}
-			continue
+		younger := maxCredentials - slices.IndexFunc(active, func(k keptCredential) bool { return k.ID == d.ID })
+		if younger <= 0 || waited > younger*patience {
+			return errVaultFull
 		}
-		err = c.documents.Replace(ctx, was, false)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, dormouse.ErrConflict) && !errors.Is(err, dormouse.ErrUnknownOutcome):
-			return storeError(err, kindVault, vault)
+		if err := sleep.For(ctx, pause); err != nil {
+			return err
 		}
 	}
-	return conflictf("too many credentials of the vault are created at once; send it again")
 }
 
 // withdraw removes a credential that was not admitted.

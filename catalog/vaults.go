@@ -146,12 +146,8 @@ func (c *Catalog) changeVault(ctx context.Context, tenant, id string, change fun
 		switch {
 		case err == nil:
 			return changed, nil
-		case !errors.Is(err, dormouse.ErrConflict) || try == triesVault:
+		case !errors.Is(err, dormouse.ErrConflict) || try == tries:
 			return Vault{}, storeError(err, kindVault, id)
 		}
 	}
 }
-
-// triesVault bounds how often a change of a vault is made again. Each credential that is
-// created meanwhile costs a try.
-const triesVault = 64

@@ -86,6 +86,20 @@ func (c *Catalog) OpenKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.checkKeys(ctx, r)
+}
+
+// CheckKeys is OpenKeys without making anything. It counts the keys that secrets may be
+// sealed under.
+func (c *Catalog) CheckKeys(ctx context.Context) (int, error) {
+	r, err := c.keyRecord(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return len(r.Keys), c.checkKeys(ctx, r)
+}
+
+func (c *Catalog) checkKeys(ctx context.Context, r keyRecord) error {
 	have, err := c.sealer.List(ctx)
 	if err != nil {
 		return err

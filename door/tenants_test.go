@@ -178,6 +178,9 @@ func (tr *trial) route(method, pattern string, s sample) {
 	for _, p := range places {
 		tr.places[at+" "+p.String()] = true
 		tr.try(method, pattern, s, p)
+		if strings.HasSuffix(pattern, "/terminal") {
+			tr.own.renew() // each try leaves a terminal, and a session has only so many
+		}
 	}
 	for field, kind := range tr.missing(at, s, bodies) {
 		var body map[string]any

@@ -126,6 +126,24 @@ func TestVaultsAreKeptFromTheCommandLine(t *testing.T) {
 	}
 }
 
+func TestTheVaultKeysAreBesideTheDataAndNotInIt(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for data, want := range map[string]string{
+		".": here + ".vault-keys", "data/": filepath.Join(here, "data.vault-keys"), "/srv/dormouse": "/srv/dormouse.vault-keys",
+	} {
+		if got := (config{Data: data}).vaultKeys().String(); got != want {
+			t.Errorf("with %s they are in %s", data, got)
+		}
+	}
+	if got := (config{Data: "/x", VaultKeys: "/y"}).vaultKeys().String(); got != "/y" {
+		t.Errorf("they are in %s", got)
+	}
+}
+
 func TestWhatIsWrongWithAVaultCommandIsSaid(t *testing.T) {
 	s := newVaultServer(t)
 	v := s.must("", "create", "team")

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,15 @@ const vaultKeysSuffix = ".vault-keys"
 
 // vaultKeys are the keys that secrets are sealed under.
 func (c config) vaultKeys() *vault.KeyFile {
-	return vault.NewKeyFile(cmp.Or(c.VaultKeys, filepath.Clean(c.Data)+vaultKeysSuffix), nil)
+	path := c.VaultKeys
+	if path == "" {
+		data, err := filepath.Abs(c.Data) // beside "." is not in it
+		if err != nil {
+			data = filepath.Clean(c.Data)
+		}
+		path = data + vaultKeysSuffix
+	}
+	return vault.NewKeyFile(path, nil)
 }
 
 // openVaults opens the catalog with the keys of its vaults. A server that lacks one starts

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/dormouse-run/dormouse"
@@ -45,7 +46,7 @@ func (s *Server) vaultKeys(c call) error {
 	return c.Answer(http.StatusOK, page)
 }
 
-var errNoKeys = errors.Join(errors.New("this server keeps no secrets"), dormouse.ErrNoVaultKey)
+var errNoKeys = fmt.Errorf("this server keeps no secrets: %w", dormouse.ErrNoVaultKey)
 
 type rekeyRequest struct {
 	ForgetLost bool `json:"forget_lost"`

@@ -29,6 +29,9 @@ var (
 	// ErrUnavailable: the database or the blobs cannot be reached now; nothing was
 	// changed.
 	ErrUnavailable = errors.New("storage unavailable")
+	// ErrNoVaultKey: the key that a secret is sealed under, or should be, is not there;
+	// nothing was changed.
+	ErrNoVaultKey = errors.New("vault key is missing")
 	// ErrBehind: a follower fell behind the ring buffer; it comes back with its cursor.
 	ErrBehind = errors.New("follower fell behind")
 	// ErrClosing: the server is shutting down.

@@ -1,7 +1,10 @@
-// Package catalog is what sessions refer to: agents, in versions, and the
-// environments their sandboxes are made of. It holds them as the Managed Agents
-// API does, and says what a session is made of when it names them. A session takes
-// a copy: what changes here later does not reach it.
+// Package catalog is what sessions refer to: agents, in versions, the environments
+// their sandboxes are made of, and the vaults whose credentials they may use. It holds
+// them as the Managed Agents API does, and says what a session is made of when it names
+// them. A session takes a copy of its agent and its environment: what changes here later
+// does not reach it. Of a vault it takes none: a credential that is archived or deleted
+// is so for every session at once. What a credential holds is sealed before it is
+// stored, and the catalog cannot open it.
 package catalog
 
 import (
@@ -24,32 +27,42 @@ type Documents interface {
 	Documents(ctx context.Context, q store.DocumentQuery) ([]store.Document, error)
 	DocumentVersions(ctx context.Context, ref store.DocumentRef, before, limit int) ([]store.Document, error)
 	Remove(ctx context.Context, ref store.DocumentRef) error
+	DocumentRefs(ctx context.Context, after store.DocumentRef, limit int) ([]store.DocumentRef, error)
 }
 
 // The kinds of documents.
 const (
 	kindAgent       = "agent"
 	kindEnvironment = "environment"
+	kindVault       = "vault"
+	kindCredential  = "vault_credential"
+	// kindCredentials begins the kind of the credentials of one vault, which ends with
+	// its id, so that a list of them reads nothing else and a name is unique in the vault.
+	kindCredentials = kindCredential + ":"
 )
 
 // The prefixes of the ids.
 const (
 	AgentPrefix       = "agent_"
 	EnvironmentPrefix = "env_"
+	VaultPrefix       = "vlt_"
+	CredentialPrefix  = "vcrd_"
 )
 
-// Catalog keeps agents and environments.
+// Catalog keeps agents, environments and vaults.
 type Catalog struct {
 	documents Documents
+	sealer    Sealer
 	now       func() time.Time
 }
 
-// New returns the catalog that is in documents. A nil clock is the machine's.
-func New(documents Documents, clock func() time.Time) *Catalog {
+// New returns the catalog that is in documents. Without a sealer it keeps no secrets. A
+// nil clock is the machine's.
+func New(documents Documents, sealer Sealer, clock func() time.Time) *Catalog {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Catalog{documents, clock}
+	return &Catalog{documents, sealer, clock}
 }
 
 // Query selects what to list, newest first.

@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/dormouse-run/dormouse/e2e/v1/schema"
 	"github.com/dormouse-run/dormouse/internal/closedjson"
 	"github.com/dormouse-run/dormouse/store/memory"
+	"github.com/dormouse-run/dormouse/vault"
 )
 
 const tenant = "local"
@@ -18,8 +20,10 @@ const tenant = "local"
 // shelf is a catalog in memory, asked in JSON as clients do.
 type shelf struct {
 	*catalog.Catalog
-	t    testing.TB
-	spec *schema.Spec
+	t     testing.TB
+	spec  *schema.Spec
+	store *memory.Store
+	vault *vault.Vault
 }
 
 func newShelf(t testing.TB) *shelf {
@@ -28,7 +32,8 @@ func newShelf(t testing.TB) *shelf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &shelf{catalog.New(new(memory.Store), nil), t, spec}
+	documents, sealer := new(memory.Store), vault.New(vault.NewKeyFile(filepath.Join(t.TempDir(), "keys"), nil))
+	return &shelf{catalog.New(documents, sealer, nil), t, spec, documents, sealer}
 }
 
 // params decodes what a client sent.

@@ -24,6 +24,13 @@ var environmentSeeds = []string{
 	`{"name":"n","config":{"type":"cloud","networking":{"type":"limited","allowed_hosts":["*.example.com"],"allow_package_managers":true},"packages":{"type":"packages","apt":["git"],"pip":null}}}`,
 }
 
+// credentialSeeds are credentials and changes of them.
+var credentialSeeds = map[string]string{
+	`{"auth":{"type":"static_bearer","token":"t","mcp_server_url":"https://a.example/sse"},"display_name":"d","metadata":{"k":"v"}}`: `{"auth":{"type":"static_bearer","token":"u"},"display_name":"e","metadata":{"k":null}}`,
+	oauth: `{"auth":{"type":"mcp_oauth","access_token":"u","expires_at":"2999-01-01T00:00:00Z","refresh":{"refresh_token":"s","scope":"","token_endpoint_auth":{"type":"client_secret_basic","client_secret":"c"}}}}`,
+	`{"auth":{"type":"environment_variable","secret_name":"A","secret_value":"v","networking":{"type":"limited","allowed_hosts":["a.example"]},"injection_location":{"header":true,"body":false}}}`: `{"auth":{"type":"environment_variable","secret_value":"w","networking":{"type":"unrestricted"},"injection_location":{"body":true}}}`,
+}
+
 // FuzzCreateAgent holds that what is taken is what the API describes, and so is
 // what is shown of it.
 func FuzzCreateAgent(f *testing.F) {
@@ -109,6 +116,48 @@ func FuzzEnvironment(f *testing.F) {
 		}
 		if err := s.spec.Named("BetaPublicEnvironmentUpdateRequest", []byte(update)); err != nil {
 			t.Errorf("taken, although %v", err)
+		}
+	})
+}
+
+func FuzzCredential(f *testing.F) {
+	for create, update := range credentialSeeds {
+		f.Add(create, update)
+	}
+	s := newShelf(f)
+	vault := s.newVault()
+	f.Fuzz(func(t *testing.T, create, update string) {
+		s.t = t
+		c, err := s.createCredential(vault, create)
+		if err != nil {
+			return
+		}
+		if err := s.spec.Named("BetaManagedAgentsCreateCredentialRequestBody", []byte(create)); err != nil {
+			t.Errorf("taken, although %v", err)
+		}
+		if _, err := s.updateCredential(vault, c.ID, update); err == nil {
+			if err := s.spec.Named("BetaManagedAgentsUpdateCredentialRequestBody", []byte(update)); err != nil {
+				t.Errorf("taken, although %v", err)
+			}
+		}
+		if err := s.DeleteCredential(t.Context(), tenant, vault, c.ID); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzServerURL holds that a URL as it is matched is one, and matched by itself.
+func FuzzServerURL(f *testing.F) {
+	for _, s := range []string{"https://a.example/sse/", "HTTPS://A.example:443", "https://[::1]:8443/x?y=z", "https://a.example:/", "https://a%20b.example"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		key, err := catalog.ServerURL("url", s)
+		if err != nil {
+			return
+		}
+		if again, err := catalog.ServerURL("url", key); err != nil || again != key && again+"/" != key {
+			t.Errorf("%q is %q, and that is %q, %v", s, key, again, err)
 		}
 	})
 }

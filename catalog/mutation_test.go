@@ -77,6 +77,26 @@ func TestNothingIsTakenThatTheAPIDoesNotHave(t *testing.T) {
 			return err
 		})
 	}
+	for _, seed := range []string{`{"display_name":"d","metadata":{"k":"v"}}`} {
+		each(seed, "BetaManagedAgentsCreateVaultRequest", func(body string) error { _, err := s.createVault(body); return err })
+		vault := s.newVault()
+		each(seed, "BetaManagedAgentsUpdateVaultRequestBody", func(body string) error { _, err := s.updateVault(vault, body); return err })
+	}
+	vault := s.newVault()
+	for create, update := range credentialSeeds {
+		each(create, "BetaManagedAgentsCreateCredentialRequestBody", func(body string) error {
+			c, err := s.createCredential(vault, body)
+			if err != nil {
+				return err
+			}
+			return s.DeleteCredential(t.Context(), tenant, vault, c.ID)
+		})
+		c := must[catalog.Credential](t)(s.createCredential(vault, create))
+		each(update, "BetaManagedAgentsUpdateCredentialRequestBody", func(body string) error { _, err := s.updateCredential(vault, c.ID, body); return err })
+		if err := s.DeleteCredential(t.Context(), tenant, vault, c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if taken < 300 || n-taken < 2000 {
 		t.Errorf("of %d requests %d were taken, which proves little", n, taken)
 	}

@@ -1,5 +1,6 @@
 // Package client is the Go client of the API that a Dormouse server serves under /api. There
-// is a method for every route.
+// is a method for every route. Vaults and their credentials, which are served under /v1
+// alone, have methods too.
 //
 // What it promises:
 //

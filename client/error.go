@@ -49,6 +49,13 @@ var codes = map[string]error{
 	"unavailable":     dormouse.ErrUnavailable,
 	"closing":         dormouse.ErrClosing,
 	"behind":          dormouse.ErrBehind,
+	"no_vault_key":    dormouse.ErrNoVaultKey,
+
+	// Those of the API under /v1.
+	"not_found_error":       dormouse.ErrNotFound,
+	"invalid_request_error": dormouse.ErrInvalid,
+	"conflict_error":        dormouse.ErrConflict,
+	"request_too_large":     dormouse.ErrTooLarge,
 }
 
 // Unwrap returns the error of package dormouse with the same code, or nil.

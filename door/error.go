@@ -47,6 +47,7 @@ var replies = []struct {
 	{dormouse.ErrFull, http.StatusInsufficientStorage, "full", "no space left on the server; nothing was changed"},
 	{dormouse.ErrLeaseLost, http.StatusServiceUnavailable, "lease_lost", "another server writes this session now; send again"},
 	{dormouse.ErrUnavailable, http.StatusServiceUnavailable, "unavailable", "the database or the blob store cannot be reached now; nothing was changed, send again"},
+	{dormouse.ErrNoVaultKey, http.StatusServiceUnavailable, "no_vault_key", "a vault key is missing, so secrets can be neither kept nor used; nothing was changed; the server's log and \"dormouse doctor\" say which"},
 	{dormouse.ErrClosing, http.StatusServiceUnavailable, "closing", ""},
 	{dormouse.ErrBehind, http.StatusServiceUnavailable, "behind", ""},
 	{context.Canceled, statusClosed, "client_left", "the client left before the answer"},

@@ -94,6 +94,13 @@ func makers() map[string]func(*tenantData) string {
 		"environments": func(e *tenantData) string {
 			return e.post("/v1/environments", fmt.Sprintf(`{"name":"name %d","description":"$canary"}`, e.count("environment")), "id")
 		},
+		"vaults": func(e *tenantData) string {
+			return e.post("/v1/vaults", `{"display_name":"$canary","metadata":{"said":"$canary"}}`, "id")
+		},
+		"credentials": func(e *tenantData) string {
+			return e.post("/v1/vaults/"+e.get("vaults")+"/credentials", `{"display_name":"$canary","auth":{"type":"mcp_oauth","mcp_server_url":"https://mcp.example.com/$canary",
+			"access_token":"$canary","refresh":{"refresh_token":"$canary","token_endpoint":"https://id.example.com","client_id":"$canary","token_endpoint_auth":{"type":"none"}}}}`, "id")
+		},
 		"models": func(*tenantData) string { return "scripted" },
 	}
 }

@@ -52,6 +52,7 @@ var fields = map[string]string{
 	"catalog.AgentRef.id":                          "POST /v1/sessions body agent.id",
 	"catalog.ModelParams.id":                       models,
 	"catalog.object.id":                            models,
+	"catalog.refreshParams.client_id":              "it is what somebody else's server calls its client",
 	"catalog.SkillParams.skill_id":                 "skills are of nobody: their ids are kept and not looked up",
 	"v1.inputEvent.DecodeJSON.session_thread_id":   "POST /v1/sessions/{session_id}/events body events[0].session_thread_id",
 	"v1.inputEvent.DecodeJSON.custom_tool_use_id":  "POST /v1/sessions/{session_id}/events body events[0].custom_tool_use_id",

@@ -34,6 +34,13 @@ var samples = map[string][]sample{
 	},
 	"POST /v1/environments":      {{body: `{"name":"x"}`}},
 	"POST /v1/environments/{id}": {{body: `{"description":"x"}`}},
+	"POST /v1/vaults":            {{body: `{"display_name":"x"}`}},
+	"POST /v1/vaults/{id}":       {{body: `{"display_name":"x"}`}},
+	"POST /v1/vaults/{id}/credentials": {
+		{body: `{"auth":{"type":"static_bearer","token":"x","mcp_server_url":"https://x.example"}}`},
+		{body: `{"auth":{"type":"environment_variable","secret_name":"X","secret_value":"x","networking":{"type":"unrestricted"}}}`},
+	},
+	"POST /v1/vaults/{id}/credentials/{credential}": {{body: `{"display_name":"x","auth":{"type":"mcp_oauth","access_token":"x"}}`}},
 	"POST /v1/sessions": {
 		{body: `{"agent":"$agents","environment_id":"$environments"}`},
 		{body: `{"agent":{"type":"agent","id":"$agents","version":1},"environment_id":"$environments"}`},

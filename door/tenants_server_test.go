@@ -36,6 +36,7 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/snapshot"
 	"github.com/dormouse-run/dormouse/store/memory"
+	"github.com/dormouse-run/dormouse/vault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -150,8 +151,9 @@ func newServer(t *testing.T, more ...func(*testServer) *door.Router) *testServer
 		Sessions: h.sessions, Auth: who, Logger: quiet, Witness: h.witness, GoneWithin: 30 * time.Second,
 		Metrics: http.NotFoundHandler(), Agent: dormouse.AgentConfig{Name: "agent", Model: "scripted", Tools: all},
 	})
+	shelf := catalog.New(h.store, vault.New(vault.NewKeyFile(filepath.Join(t.TempDir(), "keys"), nil)), nil)
 	managed := v1.New(v1.Config{
-		Sessions: h.sessions, Auth: who, Logger: quiet, Witness: h.witness, Catalog: catalog.New(h.store, nil), Models: models,
+		Sessions: h.sessions, Auth: who, Logger: quiet, Witness: h.witness, Catalog: shelf, Models: models,
 		CheckAgent: func(dormouse.AgentConfig) error { return nil },
 	})
 	h.routes = slices.Concat(api.Routes(), managed.Routes())

@@ -87,6 +87,7 @@ func newTrial(h *testServer) *trial {
 		tr.own.renew()
 		tr.own.get("agents")
 		tr.own.get("environments")
+		tr.own.get("vaults")
 		tr.own.post("/api/sessions", `{"warm":false}`, "session")
 	}
 	return tr
@@ -126,12 +127,19 @@ func (tr *trial) world() string {
 		tr.t.Fatal(err)
 	}
 	all := []any{rows}
-	for _, kind := range []string{"agent", "environment"} {
-		documents, err := tr.store.Documents(tr.t.Context(), store.DocumentQuery{Tenant: theirs, Kind: kind, Archived: true, Limit: 1000})
+	refs, err := tr.store.DocumentRefs(tr.t.Context(), store.DocumentRef{Tenant: theirs}, 1000)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	for _, ref := range refs {
+		if ref.Tenant != theirs {
+			continue
+		}
+		d, err := tr.store.Document(tr.t.Context(), ref)
 		if err != nil {
 			tr.t.Fatal(err)
 		}
-		all = append(all, documents)
+		all = append(all, d, string(d.Body))
 	}
 	return string(mustJSON(all))
 }
@@ -170,6 +178,9 @@ func (tr *trial) route(method, pattern string, s sample) {
 	for _, p := range places {
 		tr.places[at+" "+p.String()] = true
 		tr.try(method, pattern, s, p)
+		if strings.HasSuffix(pattern, "/terminal") {
+			tr.own.renew() // each try leaves a terminal, and a session has only so many
+		}
 	}
 	for field, kind := range tr.missing(at, s, bodies) {
 		var body map[string]any

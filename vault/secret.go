@@ -38,7 +38,7 @@ func (s Secret) Reveal() string {
 }
 
 // IsZero reports whether there is no value.
-func (s Secret) IsZero() bool { return s.Reveal() == "" }
+func (s Secret) IsZero() bool { return s.value == nil || *s.value == "" }
 
 // String implements fmt.Stringer.
 func (Secret) String() string { return redacted }

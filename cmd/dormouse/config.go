@@ -24,6 +24,7 @@ type config struct {
 	usual        bool // Data is the default
 	Store        dsn
 	Blobs        bucket
+	VaultKeys    string
 	Listen       string
 	listening    net.Addr // where that is, once the server listens
 	Advertise    string
@@ -61,6 +62,7 @@ type config struct {
 func (c *config) flags(f *pflag.FlagSet) {
 	storeFlag(f, &c.Store)
 	c.Blobs.flags(f)
+	f.StringVar(&c.VaultKeys, "vault-keys", "", "`file` with the keys that secrets are sealed under, made at the first start; the data directory's name with .vault-keys after it, beside that directory, if not given")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:7717", "`address` to listen on")
 	f.IntVar(&c.MaxConns, "max-connections", defaultConns, "how many `connections` clients may hold; for one more the one that has waited the longest for a request is closed, and none that is being answered")
 	f.StringVar(&c.Advertise, "advertise", "", "`address` at which other servers of the same database reach this one; --listen if not given")

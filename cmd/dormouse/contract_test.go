@@ -136,7 +136,7 @@ func errorLines(*testing.T) []string {
 	var lines []string
 	for _, err := range []error{
 		dormouse.ErrNotFound, dormouse.ErrInvalid, dormouse.ErrTooLarge, dormouse.ErrConflict, dormouse.ErrTerminated, dormouse.ErrLeaseLost,
-		dormouse.ErrUnknownOutcome, dormouse.ErrDamaged, dormouse.ErrNewerLog, dormouse.ErrFull, dormouse.ErrUnavailable, dormouse.ErrBehind,
+		dormouse.ErrUnknownOutcome, dormouse.ErrDamaged, dormouse.ErrNewerLog, dormouse.ErrFull, dormouse.ErrUnavailable, dormouse.ErrNoVaultKey, dormouse.ErrBehind,
 		dormouse.ErrClosing, fmt.Errorf("anything else"),
 	} {
 		r := door.ReplyTo(err)

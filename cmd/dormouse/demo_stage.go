@@ -63,8 +63,8 @@ func (s *stage) serve(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	_ = os.Remove(filepath.Join(s.data, serverFile))                                                                                 // of one that was killed
-	s.server = exec.Command(self, "serve", "--data", s.data, "--listen", "127.0.0.1:0", "--sandbox", sandboxGVisor, "--spares", "0") //nolint:noctx,gosec // ourselves; killed when the story says so
+	_ = os.Remove(filepath.Join(s.data, serverFile))                                                                                                                                      // of one that was killed
+	s.server = exec.Command(self, "serve", "--data", s.data, "--vault-keys", filepath.Join(s.data, "vault-keys"), "--listen", "127.0.0.1:0", "--sandbox", sandboxGVisor, "--spares", "0") //nolint:noctx,gosec // ourselves; killed when the story says so
 	s.server.Stdout, s.server.Stderr = log, log
 	s.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for us alone
 	if err := s.server.Start(); err != nil {

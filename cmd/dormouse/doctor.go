@@ -61,6 +61,7 @@ func doctor(cmd *cobra.Command, c config) error {
 		{"data directory", func() (string, error) { return checkData(c.Data) }},
 		{"server", func() (string, error) { return checkServer(c, up) }},
 		{"database", func() (string, error) { return checkDatabase(cmd.Context(), c, up != "") }},
+		{"vault keys", func() (string, error) { return checkVaultKeys(cmd.Context(), c, up != "") }},
 		{"blobs", func() (string, error) { return checkBlobs(cmd.Context(), c) }},
 		{"runner", func() (string, error) { return checkRunner(c) }},
 		{"bash", func() (string, error) { return exec.LookPath("bash") }},

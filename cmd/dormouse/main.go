@@ -94,7 +94,7 @@ Start a server, then talk to it from another terminal:
 		},
 	}
 	root.PersistentFlags().String("data", defaultData(), "`directory` of everything the server keeps")
-	root.AddCommand(newSession(), newSnapshot(), newRevert(), newBranch(), newLog(), newExec(), newShell(), newCp(), newPorts(), newForward(), newPs(),
+	root.AddCommand(newSession(), newSnapshot(), newRevert(), newBranch(), newLog(), newExec(), newShell(), newCp(), newPorts(), newForward(), newPs(), newVault(),
 		newVersion(), newModelsTopic())
 	root.AddCommand(serverCommands()...)
 	root.InitDefaultCompletionCmd()

@@ -122,6 +122,7 @@ type server struct {
 	peers     *peer.Client      // nil if no other server shares the store
 	fencing   *fencing.Register // nil likewise
 	sessions  *session.Sessions
+	catalog   *catalog.Catalog
 	door      *rest.Server
 	v1        *v1.Server
 	http      *http.Server
@@ -244,12 +245,15 @@ func open(ctx context.Context, c config, log *slog.Logger) (_ *server, err error
 		log.WarnContext(ctx, "listening beyond this machine without encryption", "address", a.String())
 	}
 	hosts := append([]string{host}, c.Hosts...)
+	if err := s.openVaults(ctx); err != nil {
+		return nil, err
+	}
 	s.v1 = v1.New(v1.Config{
-		Auth: who, Logger: log, Catalog: catalog.New(s.store, nil), Models: models, Hosts: hosts, Observe: counters.answered,
+		Auth: who, Logger: log, Catalog: s.catalog, Models: models, Hosts: hosts, Observe: counters.answered,
 		Sessions: s.sessions, SleepAfter: c.SleepAfter, CheckAgent: models.check(tools),
 	})
 	s.door = rest.New(rest.Config{
-		Sessions: s.sessions, Auth: who, Logger: log, Hosts: hosts,
+		Sessions: s.sessions, Auth: who, Logger: log, Hosts: hosts, VaultKeys: s.catalog,
 		Agent: dormouse.AgentConfig{
 			Name: "dormouse", Model: c.Model,
 			Tools: []dormouse.ToolConfig{
@@ -324,6 +328,7 @@ func (s *server) start(ctx context.Context) <-chan error {
 	})
 	s.running.Go(func() { s.sweep(ctx) })
 	s.running.Go(func() { s.collect(ctx) })
+	s.running.Go(func() { s.sweepVaults(ctx) })
 	s.running.Go(func() { s.findSelf(ctx) })
 	return served
 }

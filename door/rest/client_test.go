@@ -84,6 +84,8 @@ func calls(ctx context.Context, c *client.Client) {
 	_ = c.EndTerminal(ctx, id, "term_a")
 	_, _ = c.Ports(ctx, id)
 	_, _ = c.DialPort(ctx, id, 80)
+	_, _ = c.VaultKeys(ctx)
+	_, _ = c.Rekey(ctx, false)
 }
 
 // For every route there is a method, and for every method a route.

@@ -51,6 +51,8 @@ type Config struct {
 	SleepAfter time.Duration
 	// CheckAgent refuses an agent that this server could not run.
 	CheckAgent func(dormouse.AgentConfig) error
+	// VaultKeys are the keys of the vaults; nil means that the server keeps no secrets.
+	VaultKeys VaultKeys
 	// Ready reports why the server should get no traffic; nil means always ready.
 	Ready func(context.Context) error
 	// Metrics answers /metrics, if not nil.
@@ -149,6 +151,9 @@ func (s *Server) routes() {
 	s.handle("/api/sessions/{id}/ports/{port}/stream", closed, methods{http.MethodGet: s.portStream})
 	s.handle("/api/sessions/{id}/files", closed, methods{http.MethodGet: s.getFiles, http.MethodPut: s.putFiles})
 	s.handle("/api/sessions/{id}/processes", closed, methods{http.MethodGet: s.processes})
+
+	s.handle("/api/vault-keys", closed, methods{http.MethodGet: s.vaultKeys})
+	s.handle("/api/vault-keys/rekey", closed, methods{http.MethodPost: s.rekey})
 
 	s.handle("/", closed, nil)
 }

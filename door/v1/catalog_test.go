@@ -90,7 +90,7 @@ func TestRefusalsOfTheCatalog(t *testing.T) {
 		{"POST", "/v1/environments/" + e.ID, `{"config":{"type":"self_hosted"}}`, 400, `"error_code":"invalid_config_type_change"`},
 		{"POST", "/v1/environments/" + e.ID + "/archive", `{"force":true}`, 400, "force"},
 		{"GET", "/v1/environments/" + e.ID + "/work", ``, 404, "no route"},
-		{"GET", "/v1/vaults", ``, 404, "not_found_error"},
+		{"GET", "/v1/files", ``, 404, "not_found_error"},
 		{"GET", "/v1/models?after_id=zzz", ``, 400, "after_id"},
 		{"GET", "/v1/models?lifecycle[]=newish", ``, 400, "lifecycle"},
 		{"GET", "/v1/models?before_id=c&limit=1", ``, 200, `"has_more":true`},

@@ -85,7 +85,7 @@ func listOf[T any](c call, l list, q *query, want catalog.Query, find func(conte
 	ctx, cancel := c.Context()
 	defer cancel()
 	found, err := find(ctx, want)
-	if errors.Is(err, dormouse.ErrNotFound) {
+	if id != "" && errors.Is(err, dormouse.ErrNotFound) {
 		t, bad := time.Parse(time.RFC3339Nano, made)
 		if bad != nil {
 			return invalidf("page: is no cursor of this list")

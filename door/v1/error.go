@@ -46,6 +46,8 @@ func replyTo(err error) reply {
 		// Clients of this API retry by themselves, without anything that makes the
 		// request idempotent.
 		r.message, r.final = "outcome unknown: look whether it was done before sending it again", true
+	case errors.Is(err, dormouse.ErrNoVaultKey):
+		r.final = true // it is for the operator to put the key back
 	case errors.Is(err, dormouse.ErrTerminated):
 		r.status = http.StatusBadRequest
 	}

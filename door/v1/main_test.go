@@ -21,6 +21,7 @@ import (
 	"github.com/dormouse-run/dormouse/session"
 	"github.com/dormouse-run/dormouse/store"
 	"github.com/dormouse-run/dormouse/store/memory"
+	"github.com/dormouse-run/dormouse/vault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,7 +72,8 @@ func newServerOn(t *testing.T, documents catalog.Documents, change func(*v1.Conf
 	if err != nil {
 		t.Fatal(err)
 	}
-	deps := v1.Config{Auth: who, Logger: quiet, Catalog: catalog.New(documents, nil), Models: someModels{}}
+	sealer := vault.New(vault.NewKeyFile(filepath.Join(t.TempDir(), "keys"), nil))
+	deps := v1.Config{Auth: who, Logger: quiet, Catalog: catalog.New(documents, sealer, nil), Models: someModels{}}
 	change(&deps)
 	server := httptest.NewServer(v1.New(deps))
 	base := new(http.Transport)

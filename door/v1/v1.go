@@ -39,7 +39,7 @@ type Sessions interface {
 type Config struct {
 	Auth   door.Authenticator
 	Logger *slog.Logger
-	// Catalog has the agents and the environments.
+	// Catalog has the agents, the environments and the vaults.
 	Catalog  *catalog.Catalog
 	Models   Models
 	Sessions Sessions
@@ -102,6 +102,7 @@ func (s *Server) routes() {
 	s.environmentRoutes()
 	s.modelRoutes()
 	s.sessionRoutes()
+	s.vaultRoutes()
 	s.handle(Prefix, nil)
 }
 

@@ -16,9 +16,11 @@ func newVault() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vault",
 		Short: "Keep credentials that sandboxes use and never hold",
-		Long: `Keep credentials in vaults. What a credential holds is sealed before it is stored and is
-shown to nobody again. A secret is read from a file or from standard input, and never
-from the command line, where every user of the machine could read it.`,
+		Long: `Keep credentials in vaults. What a credential holds is sealed before it is stored and
+is never shown again. A secret is read from a file or from standard input, and never
+from the command line, where every user of the machine could read it.
+
+Sessions cannot be given a vault yet: credentials are kept, and nothing uses them.`,
 		Example: `  dormouse vault create team
   dormouse vault credential add vlt_… --env GITHUB_TOKEN --host api.github.com <token
   dormouse vault credential rotate vlt_… vcrd_… --secret-file token

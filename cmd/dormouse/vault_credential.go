@@ -42,8 +42,8 @@ func newCredentialAdd() *cobra.Command {
 		Use: "add VAULT", Short: "Put a credential into a vault and print its id",
 		Long: `Put a credential into a vault: a token for an MCP server, one that expires and can be
 refreshed, or a secret that programs in the sandbox use as an environment variable.
-Such programs see a placeholder; the secret is put in its place on the way to the
-hosts it is for. The secret is read from --secret-file, or else from standard input.`,
+Such programs are to see a placeholder, and the secret takes its place on the way to the
+hosts it is for, once sessions can be given a vault. The secret is read from --secret-file, or else from standard input.`,
 		Example: `  dormouse vault credential add vlt_… --env GITHUB_TOKEN --host api.github.com --host '*.githubusercontent.com' <token
   dormouse vault credential add vlt_… --bearer https://mcp.example.com/sse --secret-file token
   dormouse vault credential add vlt_… --oauth https://mcp.example.com/sse --secret-file access --expires-at 2030-01-02T15:04:05Z \

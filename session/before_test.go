@@ -497,3 +497,41 @@ func TestATurnSaysWhichSnapshotWillBeTaken(t *testing.T) {
 		}
 	})
 }
+
+// Deleting the newest snapshot keeps the files; the next turn begins when there is another
+// snapshot of them.
+func TestATurnBeginsWithASnapshotThoughTheNewestWasDeleted(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
+		d.notes = make(map[dormouse.SnapshotID]map[string]string)
+		h.create(dormouse.Created{})
+		h.mustPrompt("p1", script("effect x"))
+		settle(time.Second)
+		d.write("a", "good")
+		h.mustPrompt("p2", script("effect x"))
+		settle(time.Second)
+		newest := h.state().Snapshots[1].ID
+		if err := h.do(law.ForgetSnapshots{IDs: []dormouse.SnapshotID{newest}}); err != nil {
+			t.Fatal(err)
+		}
+		d.looks = 0
+		h.mustPrompt("p3", script("effect x"))
+		settle(time.Second)
+		s := h.state().Snapshots
+		if len(s) != 2 || s[1].ID == newest || d.looks != 2 { // before, and after the turn, which changed nothing
+			t.Fatalf("snapshots %v, looked %d times", s, d.looks)
+		}
+		if m, err := h.live.Manifest(t.Context(), h.id, s[1].ID); err != nil || m.Reason != dormouse.SnapshotBefore {
+			t.Errorf("%+v, %v", m, err)
+		}
+		d.write("a", "bad")
+		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.RestoreOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		h.mustPrompt("p4", script("effect z"))
+		settle(time.Minute)
+		if got := d.has()["a"]; got != "good" {
+			t.Errorf("a is %q", got)
+		}
+		h.checked()
+	})
+}

@@ -138,3 +138,42 @@ func facts(e dormouse.Event) (f dormouse.SandboxFact) {
 	_ = json.Unmarshal(e.Payload, &f)
 	return f
 }
+
+// A branch that was never used is branched from: its files are there all the same.
+func TestABranchOfASessionThatWasNeverAwakeHasItsFiles(t *testing.T) {
+	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
+		h.create(dormouse.Created{})
+		h.mustPrompt("p1", script("effect x"))
+		settle(time.Second)
+		d.write("a", "good")
+		first, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.live.Branch(t.Context(), first.Session, dormouse.User("ada"), session.BranchAsk{Processes: &yes}); !errors.Is(err, dormouse.ErrConflict) {
+			t.Errorf("with what runs, though nothing has: %v", err)
+		}
+		second, err := h.live.Branch(t.Context(), first.Session, dormouse.User("ada"), session.BranchAsk{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := h.of(first.Session).state().Workspace
+		if got := h.of(second.Session).state().Workspace; got.Number != 1 || len(got.Layers) == 0 || !slices.Equal(got.Layers, of.Layers) {
+			t.Fatalf("it begins with %+v, of %+v", got, of)
+		}
+		for _, id := range []dormouse.SessionID{h.id, first.Session} { // as its parents go, it stays
+			if err := h.of(id).do(law.Delete{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settle(time.Minute)
+		b := h.of(second.Session)
+		delete(d.files, 1)
+		b.mustPrompt("q1", script("effect z"))
+		settle(time.Minute)
+		if d.files[1]["a"] != "good" {
+			t.Errorf("its files are %v", d.files[1])
+		}
+		b.checked()
+	})
+}

@@ -481,44 +481,6 @@ func TestASnapshotIsTakenThoughTheSandboxDiedWhileNothingWatchedIt(t *testing.T)
 	})
 }
 
-// Deleting the newest snapshot keeps the files; the next turn begins when there is another
-// snapshot of them.
-func TestATurnBeginsWithASnapshotThoughTheNewestWasDeleted(t *testing.T) {
-	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
-		d.notes = make(map[dormouse.SnapshotID]map[string]string)
-		h.create(dormouse.Created{})
-		h.mustPrompt("p1", script("effect x"))
-		settle(time.Second)
-		d.write("a", "good")
-		h.mustPrompt("p2", script("effect x"))
-		settle(time.Second)
-		newest := h.state().Snapshots[1].ID
-		if err := h.do(law.ForgetSnapshots{IDs: []dormouse.SnapshotID{newest}}); err != nil {
-			t.Fatal(err)
-		}
-		d.looks = 0
-		h.mustPrompt("p3", script("effect x"))
-		settle(time.Second)
-		s := h.state().Snapshots
-		if len(s) != 2 || s[1].ID == newest || d.looks != 2 { // before, and after the turn, which changed nothing
-			t.Fatalf("snapshots %v, looked %d times", s, d.looks)
-		}
-		if m, err := h.live.Manifest(t.Context(), h.id, s[1].ID); err != nil || m.Reason != dormouse.SnapshotBefore {
-			t.Errorf("%+v, %v", m, err)
-		}
-		d.write("a", "bad")
-		if _, err := h.live.Revert(t.Context(), h.id, dormouse.User("ada"), dormouse.PromptID(h.id, "p3"), session.RestoreOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		h.mustPrompt("p4", script("effect z"))
-		settle(time.Minute)
-		if got := d.has()["a"]; got != "good" {
-			t.Errorf("a is %q", got)
-		}
-		h.checked()
-	})
-}
-
 func TestAnAgentKeepsAndRestoresItsFiles(t *testing.T) {
 	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
 		h.create(dormouse.Created{Warm: true, Agent: everyTool()})
@@ -617,45 +579,6 @@ func TestABranchGoesItsOwnWay(t *testing.T) {
 			raw, _ := json.Marshal(r)
 			asked = append(asked, string(raw))
 		}
-	})
-}
-
-// A branch that was never used is branched from: its files are there all the same.
-func TestABranchOfASessionThatWasNeverAwakeHasItsFiles(t *testing.T) {
-	withSnapshots(t, func(t *testing.T, h *house, d *snapshotDriver) {
-		h.create(dormouse.Created{})
-		h.mustPrompt("p1", script("effect x"))
-		settle(time.Second)
-		d.write("a", "good")
-		first, err := h.live.Branch(t.Context(), h.id, dormouse.User("ada"), session.BranchAsk{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := h.live.Branch(t.Context(), first.Session, dormouse.User("ada"), session.BranchAsk{Processes: &yes}); !errors.Is(err, dormouse.ErrConflict) {
-			t.Errorf("with what runs, though nothing has: %v", err)
-		}
-		second, err := h.live.Branch(t.Context(), first.Session, dormouse.User("ada"), session.BranchAsk{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		of := h.of(first.Session).state().Workspace
-		if got := h.of(second.Session).state().Workspace; got.Number != 1 || len(got.Layers) == 0 || !slices.Equal(got.Layers, of.Layers) {
-			t.Fatalf("it begins with %+v, of %+v", got, of)
-		}
-		for _, id := range []dormouse.SessionID{h.id, first.Session} { // as its parents go, it stays
-			if err := h.of(id).do(law.Delete{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		settle(time.Minute)
-		b := h.of(second.Session)
-		delete(d.files, 1)
-		b.mustPrompt("q1", script("effect z"))
-		settle(time.Minute)
-		if d.files[1]["a"] != "good" {
-			t.Errorf("its files are %v", d.files[1])
-		}
-		b.checked()
 	})
 }
 

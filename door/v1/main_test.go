@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/anthropics/anthropic-sdk-go/v2"
@@ -37,6 +38,7 @@ type testServer struct {
 	sessions *session.Sessions
 	store    store.Store
 	before   func()
+	close    func() // ends the server once every request has been answered and logged
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -77,14 +79,14 @@ func newServerOn(t *testing.T, documents catalog.Documents, change func(*v1.Conf
 	change(&deps)
 	server := httptest.NewServer(v1.New(deps))
 	base := new(http.Transport)
-	h := &testServer{t: t, url: server.URL, token: token, report: schema.NewReport()}
+	h := &testServer{t: t, url: server.URL, token: token, report: schema.NewReport(), close: sync.OnceFunc(server.Close)}
 	h.http = &http.Client{Transport: &schema.Transport{Spec: spec, Report: h.report, Base: base}}
 	t.Cleanup(func() {
 		if h.before != nil {
 			h.before()
 		}
 		base.CloseIdleConnections()
-		server.Close()
+		h.close()
 		for _, v := range h.report.Violations() {
 			t.Error(v)
 		}

@@ -88,7 +88,7 @@ test: need-test build ## everything needed, then the whole suite and a sample of
 
 .PHONY: test-inside
 test-inside: ## what is tested inside one process, with the race detector
-	$(GO_RACE) -timeout 20m $(UNIT)
+	$(GO_RACE) -timeout 40m $(UNIT)
 
 .PHONY: test-outside
 test-outside: ## the real binary from outside, and a sample of the crash matrix

@@ -77,14 +77,15 @@ build: ## bin/dormouse, static, the runner inside
 run: need-run build ## everything needed, then the server
 	bin/dormouse serve $(ARGS)
 
-# Much of what is tested from outside is waiting. Meanwhile what is tested inside one
-# process runs at a lower priority; what it prints comes at the end.
+# Much of what is tested from outside is waiting: meanwhile everything is compiled for
+# the race detector, at the lowest priority.
 .PHONY: test
 test: need-test build ## everything needed, then the whole suite and a sample of the crash matrix
-	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-		{ $(GO) vet ./... && nice -n 5 $(MAKE) --no-print-directory test-inside; } >"$$log" 2>&1 & within=$$!; \
+	$(GO) vet ./...
+	CGO_ENABLED=1 nice -n 19 $(GO) build -race $(UNIT) & compiled=$$!; \
 		$(MAKE) --no-print-directory test-outside; outside=$$?; \
-		wait $$within; inside=$$?; cat "$$log"; exit $$((outside | inside))
+		wait $$compiled && exit $$outside
+	$(MAKE) --no-print-directory test-inside
 
 .PHONY: test-inside
 test-inside: ## what is tested inside one process, with the race detector
